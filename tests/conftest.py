@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 from hypothesis import settings
-from tests.services import KafkaLogin, OwnService, need, own_service
+from tests.services import KafkaLogin, OwnService, need, own_service, unavailable
 
 from amadou import _secret
 
@@ -107,6 +107,25 @@ def own_postgres(tmp_path: Path) -> Iterator[OwnService]:
     yield from own_service("postgres", tmp_path / "postgres")
 
 
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[Any]:
+    from tests.browser import headless_chromium, missing_programs
+
+    if missing := missing_programs():
+        unavailable(missing)
+    with headless_chromium() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def chromium(_chromium: Any) -> Iterator[Any]:
+    """A browser as a new user has it. Its log must have no warnings or errors at the end of the test."""
+    _chromium.reset()
+    _chromium.problems()
+    yield _chromium
+    assert _chromium.problems() == []
+
+
 def _need_spark() -> None:
     missing = []
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
@@ -116,7 +135,4 @@ def _need_spark() -> None:
     except ImportError:
         missing.append("pyspark (pip install 'amadou[spark]')")
     if missing:
-        reason = f"Spark cannot run here, it lacks {' and '.join(missing)}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        unavailable(f"Spark cannot run here, it lacks {' and '.join(missing)}")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import NoReturn
 
 import attrs
 import pytest
@@ -16,14 +17,18 @@ import pytest
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "services"
 
 
+def unavailable(reason: str) -> NoReturn:
+    """Skips the test that needs what is not there; fails it in CI, which must have everything."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
 def need(service: str, variable: str) -> str:
     """What `scripts/services` or `scripts/test` told how to reach a service; skips the test where neither did."""
     value = os.environ.get(variable)
     if not value:
-        reason = f"{service} is not there: run scripts/services start and source .services/env, or run scripts/test"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        unavailable(f"{service} is not there: run scripts/services start and source .services/env, or run scripts/test")
     return value
 
 

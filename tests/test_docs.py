@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.browser import SCHEMES
+from tests.console_runs import ADDRESSES, image_of
 
 ROOT = Path(__file__).parents[1]
 HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
@@ -76,3 +78,11 @@ def test_the_picture_names_files_that_exist() -> None:
     core = ROOT / "runtime" / "amadou_runtime" / "core"
     assert len(files) > 8
     assert [file for file in files if found(file) is None and not (core / file).exists()] == []
+
+
+def test_the_docs_show_each_page_of_the_console_in_light_and_dark() -> None:
+    """A new page needs a picture on the page of the docs; `scripts/screenshots` writes it."""
+    shown = set(re.findall(r"images/console-[\w-]+\.png", (ROOT / "docs" / "console.md").read_text()))
+    written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "images").glob("console-*")}
+    needed = {image_of(page, scheme) for page in ADDRESSES for scheme in SCHEMES}
+    assert {f"docs/{path}" for path in shown} == written == needed

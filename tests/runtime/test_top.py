@@ -132,7 +132,7 @@ def test_the_overview_is_shown(width: int, url: str) -> None:
         "Watermark 20",
         "Batch time 500 ms of 1.0 s",
         "Delay 2.0 s",
-        "Watermark behind the clock 5.0 s",
+        "Watermark lag 5.0 s",
         "Keys 2 ",
         "Late events ",
         "Events held 4",

@@ -41,7 +41,14 @@ class Pages:
         self._templates.filters |= FILTERS
 
     def overview(self, request: Request) -> Response:
-        charts = {name: svg_chart(SERIES[name], chart["points"]) for name, chart in self._api.charts(request).items()}
+        points = {name: chart["points"] for name, chart in self._api.charts(request).items()}
+        charts = {
+            name: {
+                "drawn": svg_chart(SERIES[name], of),
+                "most": max((each for _, each in of if each is not None), default=None),
+            }
+            for name, of in points.items()
+        }
         last = self._api.overview(request)["last_batch"]
         parts = svg_parts({} if last is None else last["stage_seconds"])
         return self._page(request, "overview.html", charts=charts, series=SERIES, parts=parts)

@@ -30,7 +30,7 @@ SERIES: Final[Mapping[str, Series]] = {
     "events": Series("Events", "1/s", lambda batch: batch.counts.events),
     "delay_seconds": Series("Delay", "s", _delay),
     "watermark_lag_seconds": Series(
-        "Watermark behind the clock", "s", lambda batch: None if batch.lag is None else batch.lag.total_seconds()
+        "Watermark lag", "s", lambda batch: None if batch.lag is None else batch.lag.total_seconds()
     ),
     "keys": Series("Keys", "", lambda batch: batch.counts.keys),
     "timers": Series("Timers pending", "", lambda batch: batch.counts.timers_pending),

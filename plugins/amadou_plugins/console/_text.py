@@ -28,7 +28,7 @@ def shown_number(number: float | None) -> str:
     """Return a number with separators of thousands."""
     if number is None:
         return _NONE
-    return f"{number:,.0f}" if number == int(number) or number >= 100 else f"{number:,.2f}"
+    return f"{number:,.0f}" if number == int(number) or number >= 100 else f"{number:,.{1 if number >= 10 else 2}f}"
 
 
 def shown_figure(value: float | None, unit: str) -> str:

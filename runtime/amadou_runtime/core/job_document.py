@@ -107,7 +107,7 @@ def setting_text(value: Any) -> str:
     if isinstance(value, Param):
         return f"-p {value.name}"
     if isinstance(value, timedelta):
-        return f"{value.total_seconds():g} s" if value else "none"
+        return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + " s" if value else "none"
     if value is None:
         return "none"
     return value if value in ("deliver", "drop", "divert", "fail", "dead_letter") else repr(value)
