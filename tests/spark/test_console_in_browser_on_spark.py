@@ -3,16 +3,19 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
 from selenium.webdriver.common.keys import Keys
 from tests.browser import Chromium
+from tests.spark.shops import Shop, order
 from tests.spark.test_savepoint_commands import Place, until
 
 from amadou_plugins.console import Console
 from amadou_runtime import start
+from amadou_runtime.command.load_job import load_job
 
 pytestmark = pytest.mark.spark
 
@@ -74,3 +77,28 @@ def test_a_key_is_found_while_the_job_runs_and_after_a_restart(
         assert chromium.text("h1") == "moving everything running"
         find("k0", 2, chromium)
         assert chromium.path == "/state?key=k0"
+
+
+def test_a_dead_letter_leads_to_a_test_that_fails_with_its_error(
+    tmp_path: Path, spark: Any, chromium: Chromium
+) -> None:
+    shop, console = Shop(tmp_path), Console()
+    shop.add(order("a", cents=3), order("b"))
+    job = evolve(load_job(str(shop.file)), key_groups=4, plugins=[console])
+    running = start(job, spark, checkpoint=str(shop.checkpoint), trigger="0 seconds", params=shop.params)
+    try:
+        until(lambda: running.summary.counts.events == 2)
+        assert console.url is not None
+        chromium.open(console.url)
+        chromium.driver.find_element("link text", "Dead letters and late events").click()
+        chromium.driver.find_element("link text", "KeyError: 'cents'").click()
+        assert "in on_event" in chromium.text("pre.error")
+        chromium.driver.find_element("xpath", "//button[text()='Show a test that fails with this error']").click()
+        printed = shop.test(chromium.text("pre.source"))
+        assert "1 failed" in printed
+        assert "KeyError: 'cents'" in printed
+        chromium.driver.find_element("link text", "Back to the dead letter").click()
+        chromium.driver.find_element("link text", "'b'").click()
+        assert "Nothing is stored for the key 'b'." in chromium.text("main")
+    finally:
+        running.stop()
