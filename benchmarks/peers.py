@@ -3,10 +3,13 @@
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 from attrs import frozen
 from events import DISORDER_SECONDS
@@ -64,16 +67,48 @@ def new_session(master: str, settings: dict[str, str]) -> Any:
     return builder.getOrCreate()
 
 
-def play_amadou(spark: Any, views: Path, output: Path, checkpoint: Path, state: Any = "auto") -> list[Batch]:
+def play_amadou(
+    spark: Any, views: Path, output: Path, checkpoint: Path, state: Any = "auto", plugins: Any = ()
+) -> list[Batch]:
     """Run the handler of the tumbling-window example.
 
     :param state: the store, as in `Job(state=...)`
     """
-    return run_handler(example_job().handler, "sums", spark, views, output, checkpoint, state)
+    return run_handler(example_job().handler, "sums", spark, views, output, checkpoint, state, plugins)
+
+
+def play_console(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """Run the same handler with a console, whose overview is read every two seconds, as an open page does."""
+    from amadou_plugins.console import Console
+
+    console, has_ended = Console(), threading.Event()
+
+    def read() -> None:
+        while not has_ended.wait(2):
+            address, _, token = (console.url or "").partition("?token=")
+            if token:
+                request = Request(address, headers={"Authorization": f"Bearer {token}"})
+                with suppress(OSError), urlopen(request, timeout=20) as answer:
+                    answer.read()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        return play_amadou(spark, views, output, checkpoint, plugins=[console])
+    finally:
+        has_ended.set()
+        reader.join()
 
 
 def run_handler(
-    handler: Any, port: str, spark: Any, lines: Path, output: Path, checkpoint: Path, state: Any = "auto"
+    handler: Any,
+    port: str,
+    spark: Any,
+    lines: Path,
+    output: Path,
+    checkpoint: Path,
+    state: Any = "auto",
+    plugins: Any = (),
 ) -> list[Batch]:
     """Run a handler with one port over the available files of lines, one file per batch.
 
@@ -90,6 +125,7 @@ def run_handler(
         sinks={port: JsonLinesSink(str(output))},
         watermark_delay=DISORDER_SECONDS,
         state=state,
+        plugins=plugins,
     )
     running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
     running.await_termination()
@@ -162,8 +198,11 @@ PEERS: dict[str, Play] = {
     "spark-sql": play_spark_sql,
     "naive": play_naive,
 }
-STORES: dict[str, Play] = {store: partial(play_amadou, state=store) for store in ("groups", "log")}
-"""amadou with state on each of its stores."""
+VARIANTS: dict[str, Play] = {
+    **{store: partial(play_amadou, state=store) for store in ("groups", "log")},
+    "console": play_console,
+}
+"""amadou with state on each of its stores, and with a console."""
 
 
 def _parsed(spark: Any, views: Path) -> Any:

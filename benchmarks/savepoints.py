@@ -49,11 +49,19 @@ _GROUPS = 256
 _FILES = 8
 
 
-def job_of(directory: Path, timers: bool, store: str) -> Job:
+def job_of(directory: Path, timers: bool, store: str, plugins: Any = ()) -> Job:
     """Return the job, which reads no events."""
     (directory / "in").mkdir(exist_ok=True)
     handler = state_jobs.Timers() if timers else state_jobs.Counters()
-    return Job("counters", handler, {"in": LinesSource(f"{directory}/in/")}, {}, key_groups=_GROUPS, state=store)
+    return Job(
+        "counters",
+        handler,
+        {"in": LinesSource(f"{directory}/in/")},
+        {},
+        key_groups=_GROUPS,
+        state=store,
+        plugins=plugins,
+    )
 
 
 def synthetic(job: Job, keys: int, timers: bool, directory: Path) -> Savepoint:

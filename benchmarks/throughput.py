@@ -17,7 +17,7 @@ from pathlib import Path
 import report
 from events import Dataset, Tally, dataset, tally_of
 from machine import heading, machine
-from peers import PEERS, STORES, Batch, new_session
+from peers import PEERS, VARIANTS, Batch, new_session
 from report import Run
 from rich.console import Console
 
@@ -88,7 +88,7 @@ def play_files(spark: object, scratch: Path, peer: str, data: Dataset) -> tuple[
     """Run a peer over files. Return the batches as reported by Spark, and the tally of the output."""
     work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
     try:
-        batches = (PEERS | STORES)[peer](spark, data.directory, work / "output", work / "checkpoint")
+        batches = (PEERS | VARIANTS)[peer](spark, data.directory, work / "output", work / "checkpoint")
         return batches, tally_of(work / "output")
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -125,7 +125,7 @@ def parse_options() -> argparse.Namespace:
     add_measuring_options(parser)
     parser.add_argument(
         "--peers",
-        type=names_of("peer", (*PEERS, *STORES)),
+        type=names_of("peer", (*PEERS, *VARIANTS)),
         default=argparse.SUPPRESS,
         help=f"comma-separated (default: {','.join(PEERS)}); groups and log are amadou with that store",
     )

@@ -25,7 +25,7 @@ class DeadLetterReport:
         `key_event`
     :param tag: the timer's tag
     :param watermark: the watermark of the batch; `None` before the first watermark, and for `key_event`
-    :param state: the key's state before the callback by spec name, as Python would show it
+    :param state: the key's state before the callback by spec name, as Python would show it, of 20 specs at most
     :param timers: the key's pending timers before the callback, at most 100
     :param packed: the data that `Run.reproduce` needs; `None` if it exceeds 16 KiB
     """

@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 import pytest
 
 from amadou import (
@@ -546,6 +547,65 @@ def test_errors_are_shown_without_secrets() -> None:
         page = Browser(console).get("/")
         assert "cannot log in with ***" in page
         assert "failed" in page
+    finally:
+        console.amadou_run_ended(run, RunSummary("a"))
+
+
+def test_no_page_shows_a_secret() -> None:
+    Secret("swordfish")
+
+    class Knowing:
+        def find(self, key: str) -> Any:
+            value = {"type": "str", "text": "'swordfish'", "expires": None, "next_timer": None}
+            return {"key": key, "batch": 1, "state": {"x": value}, "timers": [], "held": {}, "hidden": []}
+
+    console = Console()
+    run = Run(
+        "abc",
+        job_named("a"),
+        "spark",
+        "/swordfish",
+        description={**DESCRIPTION, "handler": "swordfish"},
+        state=Knowing(),
+        reproduce=lambda letter: "password = 'swordfish'",
+    )
+    console.amadou_run_started(run)
+    try:
+        found = attrs.evolve(letter("swordfish"), shown="swordfish", state={"x": "swordfish"})
+        late = LateEventReport("dropped", "a", "swordfish", NOW, "swordfish", NOW)
+        batch = report(0, counters={"swordfish": 1})
+        console.amadou_batch_completed(run, attrs.evolve(batch, dead_letters=[found], late_events=[late]))
+        console.amadou_batch_failed(run, FailedBatch(1, "swordfish", "swordfish", 0.1, NOW))
+        for path in PATHS[:-1]:
+            _, _, text = Browser(console).ask(
+                path.replace("2-0", "0-0"), Authorization=f"Bearer {Browser(console).token}"
+            )
+            assert "swordfish" not in text
+        for path in ("/letters/0-0", "/letters/0-0/test", "/state?key=x", "/pipeline", "/batches"):
+            assert "***" in Browser(console).get(path)
+    finally:
+        console.amadou_run_ended(run, RunSummary("a"))
+
+
+def test_answers_are_bounded() -> None:
+    console, run = Console(), Run("abc", job_named("a"), "spark", None)
+    console.amadou_run_started(run)
+    try:
+        large = attrs.evolve(
+            letter("x" * 2_000, b"x" * 16_384),
+            traceback="x" * 10_000,
+            shown="x" * 2_000,
+            state={f"{spec}": "x" * 2_000 for spec in range(20)},
+            timers=[(NOW, "x")] * 100,
+        )
+        late = LateEventReport("dropped", "a", "x" * 2_000, NOW, "x" * 2_000, NOW)
+        for number in range(2_000):
+            batch = report(number, counters={f"counter {each}": each for each in range(20)})
+            console.amadou_batch_completed(run, attrs.evolve(batch, dead_letters=[large], late_events=[late]))
+        browser = Browser(console)
+        paths = ("/", "/letters", "/batches", "/api/v1/letters", "/api/v1/overview", "/api/v1/batches?limit=999999")
+        assert {path: len(browser.get(path)) < 10_000_000 for path in paths} == dict.fromkeys(paths, True)
+        assert len(browser.document("batches?limit=999999")["batches"]) == 1_000
     finally:
         console.amadou_run_ended(run, RunSummary("a"))
 

@@ -12,7 +12,7 @@ MOST: Final = 20
 """Maximum number of dead letters, and of late events."""
 _MOST_OF_KIND: Final = 5
 _MOST_TIMERS: Final = 100
-_MOST_SPECS: Final = 50
+_MOST_SPECS: Final = 20
 _TEXT: Final = 2_000
 _TRACEBACK: Final = 10_000
 _PACKED: Final = 16_384
