@@ -39,7 +39,7 @@ class Failing(Handler):
         key, second = record
         if key == "unkeyed":
             raise ValueError(f"no key for {second}")
-        return KeyedEvent(key, at(second), second)
+        return KeyedEvent(key, at(second), object() if key == "unpacked" else second)
 
     def on_event(self, subject: Subject, event: KeyedEvent) -> None:
         self.total.state_for(subject).value += 1
@@ -119,6 +119,11 @@ def test_a_few_dead_letters_of_each_kind_are_reported(engine: str, tmp_path: Pat
     assert (window.key, window.error) == ("'window'", "RuntimeError: window")
     assert all(letter.packed for letter in letters)
     assert "swordfish" not in str(letters)
+
+
+def test_each_dead_letter_is_reported_once(engine: str, tmp_path: Path) -> None:
+    letters = reports(engine, tmp_path, [("unkeyed", 1), ("unpacked", 2), ("x", 3)]).dead_letters
+    assert sorted(letter.error.partition(":")[0] for letter in letters) == ["EncodeError", "ValueError"]
 
 
 def test_a_large_dead_letter_is_reported_without_its_data(engine: str, tmp_path: Path) -> None:

@@ -321,6 +321,15 @@ def test_the_history_is_bounded() -> None:
     ]
 
 
+def test_the_charts_of_a_run_that_has_ended_end_with_its_last_batch() -> None:
+    history = RunHistory(RunFacts("a", ["a"], "abc", "spark", None))
+    history.add(report(0, NOW - timedelta(hours=5), events=60, keys=9))
+    for status, shown in (("running", []), ("ended", [9.0]), ("failed", [9.0])):
+        history.set_status(status)
+        assert [value for _, value in history.chart("keys", NOW) if value is not None] == shown
+    assert history.overview(NOW)["figures"]["events"] == 1.0
+
+
 def test_the_pipeline_shows_rates_and_what_is_down(browser: Browser) -> None:
     pipeline = browser.document("pipeline")
     assert pipeline["description"]["handler"] == NAME

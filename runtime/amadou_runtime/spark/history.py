@@ -107,7 +107,6 @@ class _Written:
                     self._write()
                 self._open(batch.number // _IN_FILE)
             changed = True
-            self._lines.pop(_key(batch), None)
             self._lines[_key(batch)] = _line(batch)
         if changed:
             self._write()
