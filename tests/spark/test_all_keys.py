@@ -121,14 +121,19 @@ def test_state_that_the_run_removes_meanwhile_is_not_read(
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(checkpoint, copy)
-    direct, with_spark = CheckpointState(str(copy), no_spark), CheckpointState(str(copy), lambda: spark)
-    blocks = direct.blocks()
-    assert next(blocks)
+    expected = keys_of(CheckpointState(str(copy), no_spark))
+    first, second = (CheckpointState(str(copy), no_spark) for _ in range(2))
+    with_spark = CheckpointState(str(copy), lambda: spark)
+    begun, ended = first.blocks(), second.blocks()
+    read = [next(begun)]
+    next(ended)
     for name in ("commits", "offsets"):
-        (copy / name / str(direct.batch)).unlink()
-    message = rf"the run has removed the state of batch {direct.batch} before it was read completely\. Try again"
+        (copy / name / str(first.batch)).unlink()
+    assert {each.key: each for each in key_sizes([*read, *begun])} == expected  # the state is still there
+    shutil.rmtree(copy / "state")
+    message = rf"the run has removed the state of batch {first.batch} before it was read completely\. Try again"
     with pytest.raises(CheckpointError, match=message):
-        list(blocks)
+        list(ended)
     only_spark(monkeypatch)
     with pytest.raises(CheckpointError, match=message):
         list(with_spark.blocks())

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -20,7 +21,12 @@ from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
 from amadou_runtime.spark.clock import commits
 from amadou_runtime.spark.files import LocalFiles, checkpoint_files, local_files
 from amadou_runtime.spark.packed_range import PackedRange
-from amadou_runtime.spark.savepoints.state_files import RangeFiles, UnknownFilesError, apply_changes
+from amadou_runtime.spark.savepoints.state_files import (
+    RangeFiles,
+    UnknownFilesError,
+    apply_changes,
+    partitions_with_state,
+)
 from amadou_runtime.spark.savepoints.stored_state import (
     READING_CONF,
     changed_rows,
@@ -60,6 +66,8 @@ class CheckpointState:
         self._committed = commits(files)
         self.batch = max(self._committed, default=None)
         self._clock = clock_of(files, self.batch)
+        self._partitions: dict[int, int] = {}
+        """Numbers of partitions by batch. Spark removes what tells them before it removes the state."""
 
     @cached_property
     def _own(self) -> Any:
@@ -137,12 +145,17 @@ class CheckpointState:
         if not isinstance(self._files, LocalFiles):
             return None
         try:
-            return RangeFiles(self._files.directory, self._metadata.state, number).rows(batch)
+            return self._range_files(self._files.directory, number, batch).rows(batch)
         except UnknownFilesError as error:
             if self._is_removed(batch):
                 self._fail(error, batch)
             _logger.debug("the state of range %s is read with Spark: %s", number, error)
             return None
+
+    def _range_files(self, directory: Path, number: int, batch: int) -> RangeFiles:
+        if batch not in self._partitions:
+            self._partitions[batch] = partitions_with_state(directory, batch)
+        return RangeFiles(directory, self._metadata.state, number, self._partitions[batch])
 
     def _is_removed(self, batch: int) -> bool:
         """Return `True` if a run has completed so many batches that the state as of a batch is not retained."""
@@ -150,7 +163,10 @@ class CheckpointState:
 
     def _fail(self, error: Exception, batch: int) -> NoReturn:
         if self._is_removed(batch):
-            why = f"the run has removed the state of batch {batch} before it was read completely. Try again"
+            why = (
+                f"the run has removed the state of batch {batch} before it was read completely. Try again, or increase "
+                "the run's setting spark.sql.streaming.minBatchesToRetain"
+            )
         else:
             why = f"its state cannot be read: {root_cause(error)}"
         raise CheckpointError(self._checkpoint, why) from error
@@ -162,8 +178,8 @@ class CheckpointState:
         number = self._range_number(key)
         if isinstance(self._files, LocalFiles):
             try:
-                files = RangeFiles(self._files.directory, self._metadata.state, number)
-                found = [(batch, files.changes(batch)) for batch in range(first, last + 1)]
+                directory, batches = self._files.directory, range(first, last + 1)
+                found = [(batch, self._range_files(directory, number, batch).changes(batch)) for batch in batches]
                 return [(batch, changes) for batch, changes in found if changes]
             except UnknownFilesError as error:
                 _logger.debug("the changes of range %s are read with Spark: %s", number, error)
