@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from tests.spark.texts import add_texts, texts_job
+from tests.spark.texts import BEGIN, HOUR, add_texts, texts_job
 
+from amadou import Secret
 from amadou.errors import CheckpointError
 from amadou_runtime import start
 from amadou_runtime.savepoint.block import Block
 from amadou_runtime.savepoint.stored_keys import KeySize, key_sizes, key_state
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
+from amadou_runtime.spark.savepoints.run_state import RunState
 from amadou_runtime.spark.savepoints.state_files import RangeFiles, UnknownFilesError
 
 pytestmark = pytest.mark.spark
 
 AMADOU = [sys.executable, "-c", "from amadou_runtime.command.cli import app; app()"]
+LONG = "long" * 1000
 CHANGELOGS = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
@@ -36,7 +39,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             [(f"long-{key}", 0, 0) for key in range(300)],
             [(("pair", key), 9, 100 + key) for key in range(40)],
             [(f"long-{key}", 10, 0) for key in range(200, 500)],
-            [("big", 20, 5000), (17, 20, 4000), ("<script>", 20, 3000)],
+            [("big", 20, 5000), (17, 20, 4000), ("<script>", 20, 3000), (LONG, 20, 2000), ("a swordfish", 20, 1000)],
             [("big", 21, 6000)],
         )
     ):
@@ -88,7 +91,7 @@ def test_all_keys_are_read_without_spark_as_spark_reads_them(
     assert keys.keys() == {
         *(f"long-{key}" for key in range(500, 1500)),
         *(("pair", key) for key in range(40)),
-        *("big", 17, "<script>"),
+        *("big", 17, "<script>", LONG, "a swordfish"),
     }
     assert (keys["big"].timers, keys["long-700"].timers) == (1, 0)
     assert 6000 < keys["big"].bytes < 6100
@@ -114,6 +117,24 @@ def test_listing_the_keys_of_a_local_checkpoint_does_not_start_spark(checkpoint:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["key"] for line in done.stdout.splitlines()] == ["big", 17, "<script>"]
+
+
+def test_plugins_find_the_biggest_keys_in_another_process(checkpoint: str, tmp_path: Path) -> None:
+    Secret("swordfish")
+    state = CheckpointState(checkpoint, no_spark)
+    sizes = keys_of(state)
+    found = RunState(None, checkpoint, texts_job(tmp_path / "in")).biggest(5)
+    assert (found["batch"], [each["key"] for each in found["keys"]]) == (
+        state.batch,
+        ["'big'", "17", "'<script>'", f"{LONG!r:.1000}…", "'a ***'"],
+    )
+    assert found["keys"][0] == {
+        "key": "'big'",
+        "bytes": sizes["big"].bytes,
+        "timers": 1,
+        "next": (BEGIN + 22 * HOUR).isoformat(),
+    }
+    assert json.loads(json.dumps(found)) == found
 
 
 def test_state_that_the_run_removes_meanwhile_is_not_read(
