@@ -15,6 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from amadou import AmadouError
+from amadou_plugins.console._biggest_keys import BiggestKeys
 from amadou_plugins.console._chart import svg_chart
 from amadou_plugins.console._history import SERIES, RunHistory
 from amadou_plugins.console._text import FILTERS
@@ -23,6 +24,7 @@ _STATIC = Path(__file__).with_name("static")
 _MOST_ANSWERED = 1_000
 _SHOWN_BATCHES = 100
 _LONGEST_KEY = 2_000
+_NO_STATE = "only runs on Spark have state that can be looked into"
 PAGES = {"/": "Overview", "/state": "State", "/batches": "Batches"}
 
 
@@ -39,6 +41,7 @@ def application(runs: Callable[[], Sequence[RunHistory]]) -> Starlette:
         lstrip_blocks=True,
     )
     pages.filters |= FILTERS
+    biggest_keys = BiggestKeys()
 
     def history() -> RunHistory:
         found = runs()
@@ -63,11 +66,17 @@ def application(runs: Callable[[], Sequence[RunHistory]]) -> Starlette:
         found = history().batches(min(limit or 0, _MOST_ANSWERED), before)
         return Response(b'{"batches":[' + b",".join(found) + b"]}", media_type="application/json")
 
+    def biggest(_: Request) -> Response:
+        run = history().run
+        if run.state is None:
+            raise HTTPException(404, _NO_STATE)
+        return _json(biggest_keys.ask(run))
+
     def found_state(request: Request) -> tuple[str, Mapping[str, Any] | None]:
         key = request.query_params.get("key", "")
         reader = history().run.state
         if reader is None:
-            raise HTTPException(404, "only runs on Spark have state that can be looked into")
+            raise HTTPException(404, _NO_STATE)
         if len(key) > _LONGEST_KEY:
             raise HTTPException(400, f"a key has at most {_LONGEST_KEY:,} characters here")
         try:
@@ -95,8 +104,10 @@ def application(runs: Callable[[], Sequence[RunHistory]]) -> Starlette:
     def state_page(request: Request) -> Response:
         key, found = found_state(request)
         asked = "key" in request.query_params
-        run = history().overview(datetime.now(UTC))
-        return page(request, "state.html", run=run, key=key, asked=asked, found=found)
+        of = history()
+        biggest = (biggest_keys.ask if "biggest" in request.query_params else biggest_keys.known)(of.run)
+        run = of.overview(datetime.now(UTC))
+        return page(request, "state.html", run=run, key=key, asked=asked, found=found, biggest=biggest)
 
     def batches_page(request: Request) -> Response:
         of = history()
@@ -130,6 +141,7 @@ def application(runs: Callable[[], Sequence[RunHistory]]) -> Starlette:
             Route("/api/v1/charts", charts),
             Route("/api/v1/batches", batches),
             Route("/api/v1/state", state),
+            Route("/api/v1/biggest", biggest),
         ],
         exception_handlers={HTTPException: failed, 500: failed},
     )
