@@ -331,7 +331,7 @@ def test_the_biggest_keys_are_found_once_at_a_time_and_not_too_often(monkeypatch
         clock[0] += 20  # finding the keys takes 20 seconds
         reader.goes_on.set()
         biggest_of(browser, ends_with="found")
-        assert "No keys have state." in browser.get("/state?biggest=1")
+        assert "No keys have state of their own." in browser.get("/state?biggest=1")
         clock[0] += 9 * 20 - 1
         assert biggest_of(browser)["status"] == "found"
         assert len(reader.calls) == 1
