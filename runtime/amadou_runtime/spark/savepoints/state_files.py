@@ -91,10 +91,18 @@ class RangeFiles:
             snapshot = max((each for each in snapshots if each <= version), default=0)
             if self._is_log and not snapshot:
                 raise UnknownFilesError("only a snapshot tells the number of the log's column family")
-            rows = self._snapshot(snapshot) if snapshot else {}
-            for later in range(snapshot + 1, version + 1):
-                apply_changes(rows, self._changed(later))
+            changes: dict[int, bytes | None] = {}
+            later = version
+            while later > snapshot and not self._is_complete(changes):
+                changes = {**self._changed(later), **changes}
+                later -= 1
+            rows = self._snapshot(snapshot) if snapshot and not self._is_complete(changes) else {}
+            apply_changes(rows, changes)
             return rows
+
+    def _is_complete(self, changes: Mapping[int, bytes | None]) -> bool:
+        """Return `True` if changes contain all rows of the range, so that older files need not be read."""
+        return not self._is_log and bool(changes)
 
     def changes(self, batch: int) -> dict[int, bytes | None]:
         """Return the rows of the range that a batch has changed, by number. A removed row is `None`.
@@ -252,16 +260,16 @@ def _decompressed(content: bytes) -> bytes:
     """Return the content of a file that Java's LZ4 streams have written."""
     import pyarrow as pa
 
-    parts: list[bytes] = []
+    found = io.BytesIO()  # takes half as much memory as a list of parts and their concatenation
     at = 0
     while True:  # the checksums of the blocks are those of the file
         magic, token, stored, size, _ = _BLOCK.unpack_from(content, at)
         _check(magic == _MAGIC)
         if size == 0:  # the end
-            return b"".join(parts)
+            return found.getvalue()
         part = content[at + _BLOCK.size : at + _BLOCK.size + stored]
         at += _BLOCK.size + stored
-        parts.append(part if token & _STORED else pa.decompress(part, size, codec="lz4_raw", asbytes=True))
+        found.write(part if token & _STORED else pa.decompress(part, size, codec="lz4_raw", asbytes=True))
 
 
 def _records(changelog: bytes) -> Iterator[tuple[bytes, bytes | None]]:
