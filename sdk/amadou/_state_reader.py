@@ -20,3 +20,16 @@ class StateReader(Protocol):
             are in ISO format. Long texts and lists are cut
         :raises AmadouError: the state cannot be read
         """
+
+    def biggest(self, limit: int) -> Mapping[str, Any]:
+        """Return the keys with the most state, biggest first. Another process reads all state with low priority. This
+        can take minutes, so call this method in a thread of your own.
+
+        :param limit: maximum number of keys
+        :returns: values that can be written as JSON: ``batch``, the number of the last committed batch, or `None`; and
+            ``keys``, a list of mappings: ``key``, as Python would show it, and cut if it is long; ``bytes``, the size
+            of the key's state; ``timers``, the number of pending timers; and ``next``, the time in ISO format at which
+            something is due for the key, or `None`. The state of vectorised windows is not counted
+        :raises AmadouError: the state cannot be read, or this takes more than ten minutes; the checkpoint is not in the
+            local file system
+        """

@@ -1,12 +1,15 @@
 """The console: what it shows, and to whom."""
 
+import html
 import http.client
 import json
 import re
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from threading import Event
 from typing import Any
 from urllib.parse import quote
 
@@ -32,7 +35,7 @@ from amadou import (
 )
 from amadou.errors import CheckpointError
 from amadou_plugins.connectors import MemorySource
-from amadou_plugins.console import Console
+from amadou_plugins.console import Console, _biggest_keys
 from amadou_plugins.console._facts import RunFacts
 from amadou_plugins.console._history import MOST_BATCHES, RunHistory
 from amadou_plugins.console._letters import MOST_LETTERS
@@ -42,9 +45,18 @@ from amadou_runtime import run as run_job
 
 NAME = "<script>alert(1)</script>"
 PATHS = (
-    *("/", "/pipeline", "/state?key=x", "/letters", "/letters/2-0", "/letters/2-0/test", "/letters/2-0/test.py"),
+    *(
+        "/",
+        "/pipeline",
+        "/state?key=x",
+        "/state?biggest=1",
+        "/letters",
+        "/letters/2-0",
+        "/letters/2-0/test",
+        "/letters/2-0/test.py",
+    ),
     *("/batches", "/static/console.css", "/nothing"),
-    *(f"/api/v1/{name}" for name in ("overview", "charts", "pipeline", "batches", "state?key=x")),
+    *(f"/api/v1/{name}" for name in ("overview", "charts", "pipeline", "batches", "state?key=x", "biggest")),
     *(f"/api/v1/letters{name}" for name in ("", "/2-0", "/2-0/test")),
 )
 ACTIONS = ("/stop", "/savepoint", "/api/v1/stop", "/api/v1/savepoint")
@@ -107,6 +119,29 @@ class Stored:
         value = {"type": "ValueSpec str", "text": NAME, "expires": None, "next_timer": NOW.isoformat()}
         found = {"key": repr(key), "batch": 2, "state": {NAME: value}, "timers": [[NOW.isoformat(), NAME]]}
         return {**found, "held": {NAME: [[NOW.isoformat(), NAME]]}, "hidden": [NAME]} if "script" in key else None
+
+    def biggest(self, limit: int) -> dict[str, Any]:
+        keys = [{"key": key, "bytes": 4567, "timers": 1, "next": NOW.isoformat()} for key in (repr(NAME), "'long…")]
+        return {"batch": 2, "keys": keys}
+
+
+class SlowlyStored(Stored):
+    """State whose biggest keys are found when the test wants it.
+
+    :param result: the keys, or an error
+    """
+
+    def __init__(self, result: dict[str, Any] | Exception) -> None:
+        self.result = result
+        self.calls: list[int] = []
+        self.goes_on = threading.Event()
+
+    def biggest(self, limit: int) -> dict[str, Any]:
+        self.calls.append(limit)
+        assert self.goes_on.wait(20)
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
 
 
 def code_for(letter: DeadLetterReport) -> str:
@@ -283,7 +318,7 @@ def test_batches_are_shown_in_pages(browser: Browser) -> None:
 
 
 def test_a_key_is_found(browser: Browser) -> None:
-    page = browser.get(f"/state?key={quote(NAME)}")
+    page, _, _ = browser.get(f"/state?key={quote(NAME)}").partition("Biggest keys")
     assert page.count("&lt;script&gt;alert(1)") == 10
     found = json.loads(browser.get(f"/api/v1/state?key={quote(NAME)}"))
     assert (found["key"], found["state"][NAME]["text"]) == (repr(NAME), NAME)
@@ -297,6 +332,126 @@ def test_a_key_is_found(browser: Browser) -> None:
     ):
         found_status, _, text = browser.ask(path, Authorization=f"Bearer {browser.token}")
         assert (found_status, why in json.loads(text)["error"]) == (status, True)
+
+
+@contextmanager
+def running(reader: Any) -> Iterator[Browser]:
+    """A browser of a console with a run, which has the given state."""
+    console, run = Console(), Run("abc", job_named("a"), "spark", None, state=reader)
+    console.amadou_run_started(run)
+    try:
+        yield Browser(console)
+    finally:
+        console.amadou_run_ended(run, RunSummary("a"))
+
+
+def biggest_of(browser: Browser, *, ends_with: str = "") -> dict[str, Any]:
+    """The biggest keys, once their status is the wanted one."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        found: dict[str, Any] = json.loads(browser.get("/api/v1/biggest"))
+        if found["status"].endswith(ends_with):
+            return found
+        time.sleep(0.01)
+    raise AssertionError(found)
+
+
+def test_the_biggest_keys_are_found_when_somebody_asks() -> None:
+    reader = SlowlyStored(Stored().biggest(20))
+    with running(reader) as browser:
+        page = browser.get("/state")
+        assert '<a href="/state?biggest=1">Find the biggest keys</a>' in page
+        assert browser.get("/state?key=x")
+        assert reader.calls == []
+        assert "All state is being read." in browser.get("/state?biggest=1")
+        nothing = {"status": "computing", "batch": None, "found": None, "keys": [], "error": None}
+        assert biggest_of(browser) == nothing
+        assert "All state is being read." in browser.get("/state")
+        assert reader.calls == [20]
+        reader.goes_on.set()
+        found = biggest_of(browser, ends_with="found")
+        assert (found["batch"], found["keys"], found["error"]) == (2, Stored().biggest(20)["keys"], None)
+        assert datetime.fromisoformat(found["found"]) >= NOW
+        for path in ("/state", "/state?biggest=1"):
+            page = browser.get(path)
+            assert f'<a href="/state?key={quote(repr(NAME))}"><code>&#39;&lt;script&gt;alert(1)' in page
+            assert "<script>alert" not in page
+            assert "<code>&#39;long…</code>" in page
+            assert "long…</code></a>" not in page  # what is cut cannot be found
+            assert "4,567" in page
+            assert "As of batch 2" in page
+
+
+def test_the_biggest_keys_are_found_once_at_a_time_and_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(_biggest_keys, "monotonic", lambda: clock[0])
+    reader = SlowlyStored({"batch": 1, "keys": []})
+    with running(reader) as browser:
+        for _ in range(5):
+            assert biggest_of(browser)["status"] == "computing"
+        clock[0] += 20  # finding the keys takes 20 seconds
+        reader.goes_on.set()
+        biggest_of(browser, ends_with="found")
+        assert "No keys have state of their own." in browser.get("/state?biggest=1")
+        clock[0] += 9 * 20 - 1
+        assert biggest_of(browser)["status"] == "found"
+        assert len(reader.calls) == 1
+        reader.goes_on.clear()
+        clock[0] += 1
+        again = biggest_of(browser)
+        assert (again["status"], again["batch"]) == ("computing", 1)  # the old keys are shown meanwhile
+        reader.goes_on.set()
+        biggest_of(browser, ends_with="found")
+        assert len(reader.calls) == 2
+        clock[0] += 59
+        assert biggest_of(browser)["status"] == "found"
+        clock[0] += 1
+        assert biggest_of(browser)["status"] == "computing"
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (CheckpointError(NAME, "its state cannot be read"), f"checkpoint {NAME}: its state cannot be read"),
+        (KeyError("x"), "KeyError: 'x'"),
+    ],
+)
+def test_why_the_biggest_keys_were_not_found_is_shown(error: Exception, shown: str) -> None:
+    reader = SlowlyStored(error)
+    reader.goes_on.set()
+    with running(reader) as browser:
+        found = biggest_of(browser, ends_with="failed")
+        assert (found["error"], found["keys"]) == (shown, [])
+        page = browser.get("/state?biggest=1")
+        assert html.escape(shown).replace("&#x27;", "&#39;") in page
+        assert "<script>alert" not in page
+        assert len(reader.calls) == 1
+
+
+def test_the_biggest_keys_are_those_of_the_run_that_is_shown() -> None:
+    first, second = SlowlyStored({"batch": 1, "keys": []}), SlowlyStored({"batch": 2, "keys": []})
+    console = Console()
+    runs = [Run(str(number), job_named("a"), "spark", None, state=each) for number, each in enumerate((first, second))]
+    console.amadou_run_started(runs[0])
+    try:
+        browser = Browser(console)
+        assert biggest_of(browser)["status"] == "computing"
+        console.amadou_run_started(runs[1])
+        assert biggest_of(browser)["status"] == "computing"
+        assert second.calls == []  # one at a time
+        second.goes_on.set()
+        first.goes_on.set()
+        assert biggest_of(browser, ends_with="found")["batch"] == 2
+    finally:
+        for run in runs:
+            console.amadou_run_ended(run, RunSummary("a"))
+
+
+def test_only_runs_on_spark_have_biggest_keys() -> None:
+    with running(None) as browser:
+        status, _, text = browser.ask("/api/v1/biggest", Authorization=f"Bearer {browser.token}")
+        assert (status, json.loads(text)["error"]) == (404, "only runs on Spark have state that can be looked into")
+        assert browser.ask("/state?biggest=1", Authorization=f"Bearer {browser.token}")[0] == 404
 
 
 def test_the_history_is_bounded() -> None:
@@ -494,7 +649,7 @@ def test_a_request_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) ->
     from amadou_plugins.console import _application
 
     monkeypatch.setattr(_application, "_MOST_SECONDS", 0.2)
-    going_on = Event()
+    going_on = threading.Event()
 
     class Slow:
         def find(self, key: str) -> None:

@@ -23,7 +23,7 @@ from amadou_runtime.spark.checkpoint import read_metadata
 from amadou_runtime.spark.clock import commits
 from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
-from amadou_runtime.spark.savepoints.state_files import RangeFiles
+from amadou_runtime.spark.savepoints.state_files import RangeFiles, partitions_with_state
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, changed_rows, stored_rows
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 from amadou_runtime.spark.session import own_session
@@ -121,7 +121,9 @@ def test_ranges_are_read_as_spark_reads_them(store: str, tmp_path: Path, spark: 
     assert 0 < snapshot < last - 2
     metadata = read_metadata(LocalFiles(checkpoint, Path(checkpoint)))
     own = own_session(spark, metadata.key_groups, checkpoint, READING_CONF)
-    files = {number: RangeFiles(Path(checkpoint), store, number) for number in range_numbers(metadata.key_ranges)}
+    partitions = partitions_with_state(Path(checkpoint), last)
+    numbers = range_numbers(metadata.key_ranges)
+    files = {number: RangeFiles(Path(checkpoint), store, number, partitions) for number in numbers}
 
     def rows(frame: Any) -> Any:
         return [(*row[:-1], None if row[-1] is None else bytes(row[-1])) for row in frame.collect()]

@@ -8,13 +8,15 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from amadou import AmadouError, DeadLetterReport, RunControl
+from amadou import AmadouError, DeadLetterReport, RunControl, StateReader
+from amadou_plugins.console._biggest_keys import BiggestKeys
 from amadou_plugins.console._documents import shown
 from amadou_plugins.console._history import RunHistory
 
 Document: TypeAlias = dict[str, Any]
 _MOST_ANSWERED: Final = 1_000
 _LONGEST_KEY: Final = 2_000
+NO_STATE: Final = "only runs on Spark have state that can be looked into"
 BATCHES_SHOWN: Final = 100
 
 
@@ -26,6 +28,7 @@ class Api:
 
     def __init__(self, runs: Callable[[], Sequence[RunHistory]]) -> None:
         self._runs = runs
+        self._biggest = BiggestKeys()
 
     def history(self) -> RunHistory:
         """Return the history of the newest run.
@@ -102,14 +105,20 @@ class Api:
             raise HTTPException(404, f"nothing is stored for the key {key!r}")
         return found
 
+    def biggest(self, _: Request) -> Document:
+        self._state()
+        return shown(self._biggest.ask(self.history().facts))
+
+    def known_biggest(self) -> Document:
+        """Return the biggest keys that have been found, without finding them."""
+        return shown(self._biggest.known(self.history().facts))
+
     def find(self, key: str) -> Document | None:
         """Return what is stored for a key; `None` if nothing is stored.
 
         :raises HTTPException: the state cannot be read
         """
-        reader = self.history().facts.state
-        if reader is None:
-            raise HTTPException(404, "only runs on Spark have state that can be looked into")
+        reader = self._state()
         if len(key) > _LONGEST_KEY:
             raise HTTPException(400, f"a key has at most {_LONGEST_KEY:,} characters here")
         try:
@@ -117,6 +126,12 @@ class Api:
         except AmadouError as error:
             raise HTTPException(503, str(error)) from error
         return None if found is None else shown(found)
+
+    def _state(self) -> StateReader:
+        reader = self.history().facts.state
+        if reader is None:
+            raise HTTPException(404, NO_STATE)
+        return reader
 
 
 def _number(request: Request, name: str, default: int | None) -> int | None:

@@ -59,6 +59,7 @@ def application(runs: Callable[[], Sequence[RunHistory]], *, acts: bool) -> Star
         Route("/api/v1/charts", _as_json(api.charts)),
         Route("/api/v1/pipeline", _as_json(api.pipeline)),
         Route("/api/v1/state", _as_json(api.state)),
+        Route("/api/v1/biggest", _as_json(api.biggest)),
         Route("/api/v1/letters", _as_json(api.letters)),
         Route("/api/v1/letters/{id}", _as_json(api.letter)),
         Route("/api/v1/letters/{id}/test", _as_json(api.test)),

@@ -60,7 +60,8 @@ class Pages:
         key = request.query_params.get("key", "")
         is_asked = "key" in request.query_params
         found = self._api.find(key) if is_asked else None
-        return self._page(request, "state.html", key=key, asked=is_asked, found=found)
+        biggest = self._api.biggest(request) if "biggest" in request.query_params else self._api.known_biggest()
+        return self._page(request, "state.html", key=key, asked=is_asked, found=found, biggest=biggest)
 
     def letters(self, request: Request) -> Response:
         return self._page(request, "letters.html", letters=self._api.letters(request))

@@ -14,6 +14,7 @@ from amadou_runtime.savepoint.stored_keys import (
     KeyState,
     StoredState,
     begins_with,
+    biggest_keys,
     find_key,
     key_sizes,
     key_state,
@@ -37,7 +38,7 @@ def print_keys(
         print(sum(1 for _ in found))
         return
     if biggest is not None:
-        found = iter(heapq.nlargest(biggest, found, key=lambda each: each.bytes))
+        found = iter(biggest_keys(found, biggest))
     elif oldest is not None:
         with_time = (each for each in found if each.next is not None)
         found = iter(heapq.nsmallest(oldest, with_time, key=lambda each: each.next or 0))

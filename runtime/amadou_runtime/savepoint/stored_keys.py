@@ -1,6 +1,7 @@
 """The keys of a job's stored state, in readable form."""
 
 import ast
+import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -88,6 +89,11 @@ def key_sizes(blocks: Iterable[Block]) -> Iterator[KeySize]:
                 due(key, micros)
         for key in dict.fromkeys((*sizes, *timers)):
             yield KeySize(key, sizes.get(key, 0), timers.get(key, 0), next_times.get(key))
+
+
+def biggest_keys(sizes: Iterable[KeySize], limit: int) -> list[KeySize]:
+    """Return the keys with the most state, biggest first."""
+    return heapq.nlargest(limit, sizes, key=lambda each: each.bytes)
 
 
 @attrs.frozen

@@ -1,11 +1,12 @@
 """The state in a checkpoint as of its last batch, for looking at it. A run may use the checkpoint meanwhile."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 import attrs
 
@@ -20,8 +21,19 @@ from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
 from amadou_runtime.spark.clock import commits
 from amadou_runtime.spark.files import LocalFiles, checkpoint_files, local_files
 from amadou_runtime.spark.packed_range import PackedRange
-from amadou_runtime.spark.savepoints.state_files import RangeFiles, UnknownFilesError, apply_changes
-from amadou_runtime.spark.savepoints.stored_state import READING_CONF, changed_rows, stored_ranges, stored_rows
+from amadou_runtime.spark.savepoints.state_files import (
+    RangeFiles,
+    UnknownFilesError,
+    apply_changes,
+    partitions_with_state,
+)
+from amadou_runtime.spark.savepoints.stored_state import (
+    READING_CONF,
+    changed_rows,
+    groups_of_range,
+    stored_ranges,
+    stored_rows,
+)
 from amadou_runtime.spark.savepoints.writing import clock_of
 from amadou_runtime.spark.session import check_log_store, check_pyspark, own_session
 from amadou_runtime.spark.spark_errors import root_cause
@@ -37,8 +49,8 @@ class CheckpointState:
     """The state in a checkpoint; see `Savepoint` for the methods.
 
     :param checkpoint: the checkpoint, as an absolute path or a URI
-    :param spark: function that returns the `SparkSession`. It is called only if Spark is needed: to read all state, or
-        a checkpoint in a file system that is not local
+    :param spark: function that returns the `SparkSession`. It is called only if Spark is needed: to read files that are
+        not local, or in a form that `RangeFiles` does not know
     :raises CheckpointError: the checkpoint cannot be read
     :raises PlatformError: a package that is needed to read it is not installed
     """
@@ -54,6 +66,8 @@ class CheckpointState:
         self._committed = commits(files)
         self.batch = max(self._committed, default=None)
         self._clock = clock_of(files, self.batch)
+        self._partitions: dict[int, int] = {}
+        """Numbers of partitions by batch. Spark removes what tells them before it removes the state."""
 
     @cached_property
     def _own(self) -> Any:
@@ -72,15 +86,27 @@ class CheckpointState:
         return self._clock
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the state as blocks."""
+        """Yield the state as blocks. At any time, the state of one key range is in memory."""
         if self.batch is None:
             return
-        rows = stored_rows(self._own, self._checkpoint, self._metadata, self.batch)
+        numbers = range_numbers(self._metadata.key_ranges)
+        for at, number in enumerate(numbers):
+            rows = self._local_rows(number, self.batch)
+            if rows is None:
+                yield from self._blocks_from_spark(numbers[at:], self.batch)
+                return
+            groups = groups_of_range(self._metadata.state, number, rows)
+            yield from _blocks_of_groups(groups, self._metadata.key_groups)
+
+    def _blocks_from_spark(self, numbers: Iterable[int], batch: int) -> Iterator[Block]:
+        """Yield the state of some key ranges as blocks."""
+        own, wanted = self._own, f"range IN ({', '.join(map(str, numbers))})"
         try:
+            rows = stored_rows(own, self._checkpoint, self._metadata, batch).where(wanted)
             for row in rows.mapInArrow(_BlocksStage(self._metadata), _BLOCKS).toLocalIterator():
                 yield Block.unpack(row[0], row[1], row[2], bytes(row[3]))
         except Exception as error:  # any error from Spark
-            raise CheckpointError(self._checkpoint, f"its state cannot be read: {root_cause(error)}") from error
+            self._fail(error, batch)
 
     def find(self, key: Key) -> list[Block]:
         """Return the blocks with a key's state; see `Savepoint.find`."""
@@ -104,14 +130,46 @@ class CheckpointState:
     def _rows(self, key: Key, batch: int) -> dict[int, bytes]:
         """Return the rows of a key's range as of a batch; see `stored_rows`."""
         number = self._range_number(key)
-        if isinstance(self._files, LocalFiles):
-            try:
-                return RangeFiles(self._files.directory, self._metadata.state, number).rows(batch)
-            except UnknownFilesError as error:
-                _logger.debug("the state of range %s is read with Spark: %s", number, error)
+        rows = self._local_rows(number, batch)
+        if rows is not None:
+            return rows
         stored = stored_rows(self._own, self._checkpoint, self._metadata, batch)
-        rows = self._collected(stored.where(f"range = {number}"))
-        return {number: packed for number, packed in rows if packed is not None}
+        found = self._collected(stored.where(f"range = {number}"), batch)
+        return {at: packed for at, packed in found if packed is not None}
+
+    def _local_rows(self, number: int, batch: int) -> dict[int, bytes] | None:
+        """Return the rows of a key range as of a batch, without Spark; `None` if only Spark can read them.
+
+        :raises CheckpointError: a run has removed the files
+        """
+        if not isinstance(self._files, LocalFiles):
+            return None
+        try:
+            return self._range_files(self._files.directory, number, batch).rows(batch)
+        except UnknownFilesError as error:
+            if self._is_removed(batch):
+                self._fail(error, batch)
+            _logger.debug("the state of range %s is read with Spark: %s", number, error)
+            return None
+
+    def _range_files(self, directory: Path, number: int, batch: int) -> RangeFiles:
+        if batch not in self._partitions:
+            self._partitions[batch] = partitions_with_state(directory, batch)
+        return RangeFiles(directory, self._metadata.state, number, self._partitions[batch])
+
+    def _is_removed(self, batch: int) -> bool:
+        """Return `True` if a run has completed so many batches that the state as of a batch is not retained."""
+        return batch not in commits(self._files)
+
+    def _fail(self, error: Exception, batch: int) -> NoReturn:
+        if self._is_removed(batch):
+            why = (
+                f"the run has removed the state of batch {batch} before it was read completely. Try again, or increase "
+                "the run's setting spark.sql.streaming.minBatchesToRetain"
+            )
+        else:
+            why = f"its state cannot be read: {root_cause(error)}"
+        raise CheckpointError(self._checkpoint, why) from error
 
     def _changes(self, key: Key, first: int, last: int) -> list[tuple[int, dict[int, bytes | None]]]:
         """Return the rows of a key's range that batches have changed, with the numbers of these batches."""
@@ -120,20 +178,20 @@ class CheckpointState:
         number = self._range_number(key)
         if isinstance(self._files, LocalFiles):
             try:
-                files = RangeFiles(self._files.directory, self._metadata.state, number)
-                found = [(batch, files.changes(batch)) for batch in range(first, last + 1)]
+                directory, batches = self._files.directory, range(first, last + 1)
+                found = [(batch, self._range_files(directory, number, batch).changes(batch)) for batch in batches]
                 return [(batch, changes) for batch, changes in found if changes]
             except UnknownFilesError as error:
                 _logger.debug("the changes of range %s are read with Spark: %s", number, error)
         changed = changed_rows(self._own, self._checkpoint, self._metadata, first, last)
-        rows = self._collected(changed.where(f"range = {number}").orderBy("batch"))
+        rows = self._collected(changed.where(f"range = {number}").orderBy("batch"), first)
         return [(batch, {at: packed for _, at, packed in of}) for batch, of in groupby(rows, key=itemgetter(0))]
 
-    def _collected(self, frame: Any) -> list[tuple[Any, ...]]:
+    def _collected(self, frame: Any, batch: int) -> list[tuple[Any, ...]]:
         try:
             rows = frame.drop("range").collect()
         except Exception as error:  # any error from Spark
-            raise CheckpointError(self._checkpoint, f"its state cannot be read: {root_cause(error)}") from error
+            self._fail(error, batch)
         return [(*row[:-1], None if row[-1] is None else bytes(row[-1])) for row in rows]
 
     def _range_number(self, key: Key) -> int:
@@ -157,6 +215,15 @@ class CheckpointState:
         return block_of_key(KeyGroup(PackedGroup(PackedRange(rows[0]).packed(number))), key)
 
 
+def _blocks_of_groups(groups: Iterable[tuple[int, KeyGroup]], count: int) -> Iterator[Block]:
+    """Yield the state of completely loaded key groups as blocks.
+
+    :param count: number of key groups of the checkpoint
+    """
+    for number, group in groups:
+        yield from blocks_of(group, *group_interval(number, count))
+
+
 @attrs.frozen
 class _BlocksStage:
     """Returns the state of key ranges as blocks."""
@@ -166,11 +233,9 @@ class _BlocksStage:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        groups = self.metadata.key_groups
         for _, found in stored_ranges(self.metadata.state, batches):
-            for number, group in found:
-                for block in blocks_of(group, *group_interval(number, groups)):
-                    columns = [[block.first], [block.last], [block.keys], [block.pack()]]
-                    types = [pa.int64(), pa.int64(), pa.int64(), pa.binary()]
-                    arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
-                    yield pa.record_batch(arrays, names=["first", "last", "keys", "packed"])
+            for block in _blocks_of_groups(found, self.metadata.key_groups):
+                columns = [[block.first], [block.last], [block.keys], [block.pack()]]
+                types = [pa.int64(), pa.int64(), pa.int64(), pa.binary()]
+                arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
+                yield pa.record_batch(arrays, names=["first", "last", "keys", "packed"])

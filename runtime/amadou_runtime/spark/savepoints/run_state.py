@@ -7,6 +7,7 @@ import attrs
 
 from amadou import Job
 from amadou_runtime.savepoint.stored_keys import find_key, key_document
+from amadou_runtime.spark.savepoints.biggest_keys import find_biggest_keys
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 
 
@@ -28,3 +29,6 @@ class RunState:
         state = CheckpointState(self.checkpoint, self.spark)
         found = find_key(state, key, self.job)
         return None if found is None else key_document(found, state)
+
+    def biggest(self, limit: int) -> Mapping[str, Any]:
+        return find_biggest_keys(self.checkpoint, limit)

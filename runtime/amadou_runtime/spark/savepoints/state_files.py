@@ -53,17 +53,30 @@ class UnknownFilesError(Exception):
     """The files are incomplete, or in a form that this module does not know. Spark may know it."""
 
 
+def partitions_with_state(checkpoint: Path, batch: int) -> int:
+    """Return the number of partitions of the state that a batch has stored.
+
+    :raises UnknownFilesError: the files have an unknown form
+    """
+    with _as_unknown():
+        settings = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])["conf"]
+        unknown = {name: settings.get(name) for name, value in _KNOWN.items() if settings.get(name) != value}
+        if unknown:
+            raise UnknownFilesError(f"state is stored with {unknown}")
+        return int(settings[_PARTITIONS])
+
+
 class RangeFiles:
     """The files with the state of a key range.
 
     :param checkpoint: the checkpoint
     :param store: the checkpoint's store
     :param number: the number of the range
+    :param partitions: the number of partitions; see `partitions_with_state`
     """
 
-    def __init__(self, checkpoint: Path, store: str, number: int) -> None:
-        self._checkpoint = checkpoint
-        self._number = number
+    def __init__(self, checkpoint: Path, store: str, number: int, partitions: int) -> None:
+        self._directory = checkpoint / _OPERATOR / str(spark_hash(number) % partitions)
         self._is_log = store == "log"
         self._form: _Form = _LogForm(number) if self._is_log else _GroupsForm(number)
 
@@ -74,15 +87,22 @@ class RangeFiles:
         """
         version = batch + 1
         with _as_unknown():
-            directory = self._directory(batch)
-            snapshots = (int(path.stem) for path in directory.glob("*.zip"))
+            snapshots = (int(path.stem) for path in self._directory.glob("*.zip"))
             snapshot = max((each for each in snapshots if each <= version), default=0)
             if self._is_log and not snapshot:
                 raise UnknownFilesError("only a snapshot tells the number of the log's column family")
-            rows = self._snapshot(directory, snapshot) if snapshot else {}
-            for later in range(snapshot + 1, version + 1):
-                apply_changes(rows, self._changed(directory, later))
+            changes: dict[int, bytes | None] = {}
+            later = version
+            while later > snapshot and not self._is_complete(changes):
+                changes = {**self._changed(later), **changes}
+                later -= 1
+            rows = self._snapshot(snapshot) if snapshot and not self._is_complete(changes) else {}
+            apply_changes(rows, changes)
             return rows
+
+    def _is_complete(self, changes: Mapping[int, bytes | None]) -> bool:
+        """Return `True` if changes contain all rows of the range, so that older files need not be read."""
+        return not self._is_log and bool(changes)
 
     def changes(self, batch: int) -> dict[int, bytes | None]:
         """Return the rows of the range that a batch has changed, by number. A removed row is `None`.
@@ -90,29 +110,21 @@ class RangeFiles:
         :raises UnknownFilesError: the files cannot be read
         """
         with _as_unknown():
-            return self._changed(self._directory(batch), batch + 1)
+            return self._changed(batch + 1)
 
-    def _changed(self, directory: Path, version: int) -> dict[int, bytes | None]:
+    def _changed(self, version: int) -> dict[int, bytes | None]:
         return {
             self._form.number(key): None if value is None else self._form.packed(value)
-            for key, value in _records(_decompressed(_checked(directory / f"{version}.changelog")))
+            for key, value in _records(_decompressed(_checked(self._directory / f"{version}.changelog")))
             if key.startswith(self._form.prefix)
         }
 
-    def _directory(self, batch: int) -> Path:
-        """Return the directory of the partition that contains the range."""
-        settings = json.loads((self._checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])["conf"]
-        unknown = {name: settings.get(name) for name, value in _KNOWN.items() if settings.get(name) != value}
-        if unknown:
-            raise UnknownFilesError(f"state is stored with {unknown}")
-        return self._checkpoint / _OPERATOR / str(spark_hash(self._number) % int(settings[_PARTITIONS]))
-
-    def _snapshot(self, stored: Path, version: int) -> dict[int, bytes]:
+    def _snapshot(self, version: int) -> dict[int, bytes]:
         from rocksdict import AccessType, Options, Rdict
 
         with TemporaryDirectory(prefix="amadou-snapshot-") as name:
             directory = Path(name)
-            with zipfile.ZipFile(io.BytesIO(_checked(stored / f"{version}.zip"))) as archive:
+            with zipfile.ZipFile(io.BytesIO(_checked(self._directory / f"{version}.zip"))) as archive:
                 archive.extractall(directory)
             form, described = (directory / "metadata").read_text().splitlines()
             metadata = json.loads(described)
@@ -120,7 +132,7 @@ class RangeFiles:
             if form != "v1" or metadata.get("logFiles") or (self._is_log and families.get("log") != _LOG_FAMILY):
                 raise UnknownFilesError(f"the snapshot has an unknown form: {form} {described}")
             for file in metadata["sstFiles"]:
-                path = stored / "SSTs" / file["dfsSstFileName"]
+                path = self._directory / "SSTs" / file["dfsSstFileName"]
                 (directory / file["localFileName"]).symlink_to(path.absolute())
             opened = Rdict(name, Options(raw_mode=True), access_type=AccessType.read_only(False))
             try:
@@ -248,16 +260,16 @@ def _decompressed(content: bytes) -> bytes:
     """Return the content of a file that Java's LZ4 streams have written."""
     import pyarrow as pa
 
-    parts: list[bytes] = []
+    found = io.BytesIO()  # takes half as much memory as a list of parts and their concatenation
     at = 0
     while True:  # the checksums of the blocks are those of the file
         magic, token, stored, size, _ = _BLOCK.unpack_from(content, at)
         _check(magic == _MAGIC)
         if size == 0:  # the end
-            return b"".join(parts)
+            return found.getvalue()
         part = content[at + _BLOCK.size : at + _BLOCK.size + stored]
         at += _BLOCK.size + stored
-        parts.append(part if token & _STORED else pa.decompress(part, size, codec="lz4_raw", asbytes=True))
+        found.write(part if token & _STORED else pa.decompress(part, size, codec="lz4_raw", asbytes=True))
 
 
 def _records(changelog: bytes) -> Iterator[tuple[bytes, bytes | None]]:

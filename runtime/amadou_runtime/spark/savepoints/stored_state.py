@@ -1,7 +1,7 @@
 """Reads the state in a checkpoint as of a batch. The run that uses the checkpoint can continue meanwhile."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,6 +59,25 @@ def stored_ranges(store: str, batches: Iterable[Any]) -> Iterator[tuple[int, Ite
                     yield number, _packed_groups(packed.as_py())
         return
     yield from _logged_ranges(batches)
+
+
+def groups_of_range(store: str, number: int, rows: Mapping[int, bytes]) -> Iterator[tuple[int, KeyGroup]]:
+    """Yield the completely loaded key groups of a key range by number.
+
+    :param store: the checkpoint's store
+    :param number: the number of the range
+    :param rows: the rows of the range, by number; see `stored_rows`
+    """
+    if not rows:
+        return
+    if store == "groups":
+        yield from _packed_groups(rows[0])
+        return
+    from amadou_runtime.spark.log.segments import Log
+    from amadou_runtime.spark.log.stored_log import SegmentsInMemory, logged_groups
+
+    with TemporaryDirectory(prefix="amadou-state-") as directory:
+        yield from logged_groups(Log(SegmentsInMemory(rows), str(number)), Path(directory) / "spill")
 
 
 def _packed_groups(packed: bytes) -> Iterator[tuple[int, KeyGroup]]:

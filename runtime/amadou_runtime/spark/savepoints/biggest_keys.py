@@ -1,0 +1,89 @@
+"""Finds the keys with the most state in a run's checkpoint, in another process. In the run's own process, reading all
+state would delay the batches, as Python runs one thread at a time.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn
+
+from amadou.errors import AmadouError, CheckpointError
+from amadou.text import shortened, shown_value
+from amadou_runtime.savepoint.readable import time_text
+from amadou_runtime.savepoint.stored_keys import KeySize, biggest_keys, key_sizes
+from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
+
+_MOST_SECONDS: Final = 600.0
+_KEY_LENGTH: Final = 1_000
+_LOWEST_PRIORITY: Final = 19
+
+
+def find_biggest_keys(checkpoint: str, limit: int) -> dict[str, Any]:
+    """Return the keys with the most state; see `StateReader.biggest`.
+
+    :param checkpoint: the checkpoint, as an absolute path or a URI
+    """
+    # Without -P, Python would also look for modules in the working directory.
+    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", checkpoint, str(limit)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    closes_at_end, held = os.pipe()
+    try:
+        done = subprocess.run(
+            command,
+            stdin=closes_at_end,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            env=environment,
+            timeout=_MOST_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CheckpointError(checkpoint, f"its state cannot be read in {_MOST_SECONDS:,.0f} seconds") from error
+    finally:
+        os.close(closes_at_end)
+        os.close(held)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"the process ended with status {done.returncode}"]
+        raise AmadouError(f"the biggest keys cannot be found: {lines[-1]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    keys = [{**each, "key": shortened(each["key"], _KEY_LENGTH)} for each in found["keys"]]
+    return {**found, "keys": keys}
+
+
+def main() -> None:
+    """Print the biggest keys as JSON; the process that `find_biggest_keys` starts."""
+    checkpoint, limit = sys.argv[1:]
+    if hasattr(os, "nice"):
+        os.nice(_LOWEST_PRIORITY)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        state = CheckpointState(checkpoint, _without_spark(checkpoint))
+        found = biggest_keys(key_sizes(state.blocks()), int(limit))
+    except AmadouError as error:
+        sys.exit(str(error))
+    print(json.dumps({"batch": state.batch, "keys": list(map(_document, found))}))
+
+
+def _end_with_parent() -> None:
+    """End this process when the other end of its standard input is closed, which the end of the run's process does."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+def _without_spark(checkpoint: str) -> Callable[[], NoReturn]:
+    """Return a function that raises an error: a second Spark would take much memory, and the cores of the run."""
+
+    def fail() -> NoReturn:
+        command = f"amadou state keys {checkpoint} --biggest 10"
+        raise CheckpointError(checkpoint, f"it is not local, or only Spark can read its files. Run: {command}")
+
+    return fail
+
+
+def _document(each: KeySize) -> Mapping[str, Any]:
+    next_ = None if each.next is None else time_text(each.next)
+    return {"key": shown_value(each.key), "bytes": each.bytes, "timers": each.timers, "next": next_}

@@ -1,0 +1,74 @@
+"""The process that finds the biggest keys of a checkpoint."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amadou import AmadouError
+from amadou_runtime.spark.savepoints import biggest_keys
+from amadou_runtime.spark.savepoints.biggest_keys import find_biggest_keys
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A checkpoint that is never read to its end."""
+    os.mkfifo(tmp_path / "amadou.json")
+    return tmp_path
+
+
+def children(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task")
+    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists processes as Linux does")
+def test_the_process_has_a_low_priority_and_ends_with_the_run(endless: Path) -> None:
+    program = f"from {biggest_keys.__name__} import find_biggest_keys; find_biggest_keys({str(endless)!r}, 10)"
+    run = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        wait_for(lambda: children(run.pid))
+        (child,) = children(run.pid)
+        wait_for(lambda: os.getpriority(os.PRIO_PROCESS, child) == 19)
+        assert is_alive(child)
+    finally:
+        run.kill()
+        run.wait()
+    wait_for(lambda: not is_alive(child))
+
+
+def test_the_process_ends_when_its_time_is_up(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(biggest_keys, "_MOST_SECONDS", 3.0)
+    before = children(os.getpid())
+    with pytest.raises(AmadouError, match="its state cannot be read in 3 seconds"):
+        find_biggest_keys(str(endless), 10)
+    assert children(os.getpid()) == before
+
+
+def test_errors_of_the_process_are_errors_of_amadou(tmp_path: Path) -> None:
+    (tmp_path / "amadou.json").write_text("{")
+    with pytest.raises(AmadouError, match=r"^the biggest keys cannot be found: .*amadou.json"):
+        find_biggest_keys(str(tmp_path), 10)
+
+
+def test_spark_is_not_started_for_a_checkpoint_that_is_not_local() -> None:
+    with pytest.raises(AmadouError, match=r"it is not local.* Run: amadou state keys hdfs://host/state --biggest 10"):
+        find_biggest_keys("hdfs://host/state", 10)
