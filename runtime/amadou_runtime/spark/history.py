@@ -17,7 +17,6 @@ import attrs
 import orjson
 
 from amadou import BatchReport, DeadLetterReport, FailedBatch, LateEventReport
-from amadou.errors import AmadouError
 from amadou_runtime.spark.files import Files
 
 _DIRECTORY: Final = "history"
@@ -75,7 +74,7 @@ class HistoryWriter:
                 written.add(self._take())
                 self._ended.wait(_PAUSE)
             written.add(self._take())
-        except AmadouError as error:
+        except Exception as error:  # no run depends on its history
             _logger.warning("the history of the run is not written: %s", error)
 
     def _take(self) -> list[BatchReport | FailedBatch]:
