@@ -72,7 +72,7 @@ class Shop:
             yield process, address_in(process)
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=180)
 
     def test(self, code: str) -> str:
         """Run the source code of a test beside the job's file, and return what pytest prints."""

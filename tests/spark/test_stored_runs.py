@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from attrs import evolve
 from tests.plugins.test_console import Browser
 from tests.spark.shops import Shop, order
-from tests.spark.test_savepoint_commands import until
+from tests.spark.test_savepoint_commands import until as until_soon
 
 from amadou import Job
 from amadou.errors import CallbackError
@@ -22,6 +23,7 @@ from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.history import read_history
 
 pytestmark = pytest.mark.spark
+until = partial(until_soon, seconds=180)  # a program on Spark starts while other tests use the cores
 
 
 class At(Browser):
@@ -90,7 +92,7 @@ def test_a_stopped_run_is_shown_from_its_checkpoint(shop: Shop, spark: Any) -> N
             shop.add(order("a", cents=4))
             until(lambda: run.summary.counts.events == 3)
             until(lambda: other.document("overview")["totals"]["events"] == 3)
-            assert numbers(other) == numbers(browser)
+            until(lambda: numbers(other) == numbers(browser))  # the checkpoint is written and read a moment later
             assert other.document("pipeline")["description"] == browser.document("pipeline")["description"]
             assert other.document("letters") == browser.document("letters")
             run.stop()
@@ -103,7 +105,7 @@ def test_a_stopped_run_is_shown_from_its_checkpoint(shop: Shop, spark: Any) -> N
         assert (status, "start it with --job" in text) == (404, True)
         assert At(url).document("state?key=a")["state"]["total"]["text"] == "7"
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(180) == 0
 
 
 def test_a_failed_run_shows_its_error(shop: Shop, spark: Any) -> None:
@@ -147,4 +149,4 @@ def test_a_run_is_stopped_and_saved_from_its_console(shop: Shop, spark: Any) -> 
         assert (status, str(shop.checkpoint / "savepoints") in text) == (200, True)
         until(lambda: list(shop.checkpoint.glob("savepoints/*/savepoint.json")))
         assert browser.ask("/api/v1/stop", "POST", **bearer)[0] == 200
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
