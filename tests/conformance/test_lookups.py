@@ -12,7 +12,10 @@ from tests.conformance.handlers import at, event
 
 from amadou import BatchReport, Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, SinkSpec, Subject, hookimpl
 from amadou.errors import AmadouError, CallbackError, JobError
+from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import TestRun, run
+from amadou_runtime.core import lookups
+from amadou_runtime.core.vectorized import vectorized_component
 
 pytestmark = pytest.mark.rule(35)
 
@@ -247,18 +250,42 @@ def test_a_batch_fetches_each_key_once_in_a_few_calls(engine: str, tmp_path: Pat
     assert reports.batches[0].callback_seconds["customers"] > 0
 
 
-def test_a_worker_caches_answers_for_their_time_to_live(tmp_path: Path) -> None:
-    counting = Counting(tmp_path)
+def test_a_worker_caches_answers_for_their_time_to_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting, clock = Counting(tmp_path), [1000.0]
+    monkeypatch.setattr(lookups.time, "monotonic", lambda: clock[0])
 
     class Cached(Enriched):
-        customers = Lookup(counting, key=needed, ttl=60, cache_size=1)
+        customers = Lookup(counting, key=needed, ttl=60, cache_size=1, batch_size=10)
 
     run = TestRun(job_of(Cached()))
     for second, customer in enumerate(("c1", "c1", "c2", "c2", "c1")):
-        run.add_record(event(second, customer)).end_batch()
-    result = run.run()
+        run.add_record(event(second, customer)).run()
     assert counting.calls == ["c1", "c2", "c1"]
-    assert (result.counters["customers.fetched"], result.counters["customers.cached"]) == (3, 2)
+    for seconds, calls in ((59, 3), (1, 4)):
+        clock[0] += seconds
+        result = run.add_record(event(9, "c1")).run()
+        assert len(counting.calls) == calls
+    assert (result.counters["customers.fetched"], result.counters["customers.cached"]) == (4, 3)
+
+
+def test_the_service_is_not_asked_for_what_is_kept(tmp_path: Path) -> None:
+    counting = Counting(tmp_path)
+
+    class Keeping(Enriched):
+        customers = Lookup(counting, key=needed, keep=True, type=Customer)
+
+    run = TestRun(job_of(Keeping()))
+    for second, key in enumerate(("k", "k", "other")):
+        run.add_record(event(second, "c1", key=key)).run()
+    assert counting.calls == ["c1", "c1"]  # once for each subject
+
+
+def test_a_handler_with_a_lookup_is_not_vectorised() -> None:
+    handler: Any = windowed(window=TumblingWindow(timedelta(minutes=1)), key="key", timestamp="timestamp", port="out")
+    job = Job("sums", handler, {"in": MemorySource()}, {"out": MemorySink()})
+    assert vectorized_component(job) is not None
+    handler.customers = Lookup(fetch, key=needed, name="customers")
+    assert vectorized_component(attrs.evolve(job)) is None
 
 
 def test_mistakes_are_found_when_the_job_is_made() -> None:

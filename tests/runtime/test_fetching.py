@@ -172,7 +172,9 @@ def test_a_function_that_blocks_the_event_loop_is_an_error(monkeypatch: pytest.M
     monkeypatch.setattr(fetching, "_GRACE", 0.1)
     found = fetched(lookup(timeout=0.1, retries=0), block, [1])
     assert "the function blocks the event loop" in str(found[1])
+    began = time.monotonic()
     assert fetched(lookup(), fetch, [1]) == {1: 2}
+    assert time.monotonic() - began < 10
     released.set()
 
 
@@ -189,3 +191,11 @@ def test_a_call_that_ends_too_late_does_not_count() -> None:
 
     assert fetched(lookup(timeout=0.35, retries=1), slow_at_first, [1]) == {1: "on time"}
     assert len(calls) == 2
+
+    def slow(keys: list[int]) -> dict[int, str]:
+        time.sleep(0.5 if keys == [1] else 0.3)
+        return dict.fromkeys(keys, "answer")
+
+    found = fetched(lookup(timeout=0.4, retries=0, concurrency=1, batch_size=1), slow, [1, 2])
+    assert isinstance(found[1], TimeoutError)  # its call ended while the second one ran
+    assert found[2] == "answer"
