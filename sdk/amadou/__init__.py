@@ -15,6 +15,7 @@ from amadou._job import Job
 from amadou._letter_report import DeadLetterReport, LateEventReport
 from amadou._letters import DeadLetter, LateEvent
 from amadou._list import ListSpec, ListState
+from amadou._lookup import Lookup
 from amadou._map import MapSpec, MapState
 from amadou._markers import hookimpl, hookspec
 from amadou._memory import MemorySink, MemorySource
@@ -57,6 +58,7 @@ __all__ = [
     "LateEventReport",
     "ListSpec",
     "ListState",
+    "Lookup",
     "MapSpec",
     "MapState",
     "MemorySink",

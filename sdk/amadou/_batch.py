@@ -70,6 +70,8 @@ class Batch:
         "keeper",
         "last_dropped",
         "late_events",
+        "lookup_errors",
+        "lookups",
         "ports",
         "stored",
         "tables",
@@ -102,6 +104,10 @@ class Batch:
         self.last_dropped: KeyedEvent[Any] | None = None
         self.late_events: list[LateEventReport] = []
         """A few of the late events that were dropped or diverted."""
+        self.lookups: dict[str, dict[Any, Any]] = {}
+        """The answers of lookups, by lookup and key. An answer that could not be fetched is an exception."""
+        self.lookup_errors: dict[str, str] = {}
+        """By lookup, the error of its function `key` on an event."""
         self.firing_micros: int | None = None
         """The time of the timers that are firing, in microseconds; `None` if no timer is firing."""
         self.fired: list[str] | None = None

@@ -2,6 +2,7 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from datetime import timedelta
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -12,6 +13,7 @@ from amadou._component import Component, ComponentCallbacks
 from amadou._connector import Sink, Source
 from amadou._handler import Handler
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
+from amadou._lookup import Lookup
 from amadou._params import Param, params_of, with_values
 from amadou._port import SinkSpec, declared_specs
 from amadou._spec import Spec
@@ -168,7 +170,13 @@ class Job:
     @property
     def specs(self) -> dict[str, Any]:
         """The handler's state specs by name."""
-        return {spec.name: spec for spec in declared_specs(self.handler).values() if not isinstance(spec, SinkSpec)}
+        declared = (_of_state(spec) for spec in declared_specs(self.handler).values())
+        return {spec.name: spec for spec in declared if spec is not None}
+
+    @property
+    def lookups(self) -> dict[str, Lookup[Any, Any]]:
+        """The handler's lookups by name."""
+        return {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, Lookup)}
 
     @property
     def components(self) -> dict[str, Component]:
@@ -222,7 +230,8 @@ class Job:
     def params(self) -> list[Param]:
         """The deployment parameters of the job."""
         sinks = [sink for _, sink in self.all_sinks]
-        return params_of((self, self.handler, *self.sources.values(), *sinks, *self.dependencies))
+        services = [lookup.fetch for lookup in self.lookups.values()]
+        return params_of((self, self.handler, *self.sources.values(), *sinks, *services, *self.dependencies))
 
     def with_params(self, given: Mapping[str, str] = MappingProxyType({}), *, connectors: bool = True) -> "Job":
         """Return the job with each `Param` replaced by its value.
@@ -243,6 +252,7 @@ class Job:
         filled = with_values(self, given, problems)
         handler = with_values(self.handler, given, problems)
         of_connectors = problems if connectors else []
+        handler = _with_services(handler, given, of_connectors)
         sources = {name: with_values(source, given, of_connectors) for name, source in self.sources.items()}
         sinks = {
             port: [with_values(sink, given, of_connectors) for sink in _several(of_port)]
@@ -364,6 +374,11 @@ class Job:
                 problems.append(f"{name}.{attribute}: the port name {spec._name!r} is reserved: use a different name")
         problems += _repeated_names(name, declared)
         problems += [
+            f'{name}.{attribute} has on_failure="dead_letter": set on_error="dead_letter" on the job'
+            for attribute, spec in declared.items()
+            if isinstance(spec, Lookup) and spec.on_failure == "dead_letter" and self.on_error != "dead_letter"
+        ]
+        problems += [
             f"retired contains {spec._name!r}, but {name} declares it: remove the name from retired, or rename the spec"
             for spec in declared.values()
             if isinstance(self.retired, Mapping) and spec._name in self.retired
@@ -444,6 +459,25 @@ class Job:
         if len(circle) > 2:
             problems.append(f"sources depend on each other in a cycle: {' → '.join(circle)}: remove one DependsOn")
         return problems
+
+
+def _with_services(handler: Handler, given: Mapping[str, str], problems: list[str]) -> Handler:
+    """Return a handler with each parameter of its lookups replaced by its value; see `with_values`."""
+    filled = handler
+    for attribute, spec in declared_specs(handler).items():
+        if isinstance(spec, Lookup):
+            fetch = with_values(spec.fetch, given, problems)
+            if fetch is not spec.fetch:
+                filled = copy(handler) if filled is handler else filled
+                setattr(filled, attribute, spec.with_fetch(fetch))
+    return filled
+
+
+def _of_state(spec: Spec) -> Any:
+    """Return the state that a spec declares; `None` if it declares none."""
+    if isinstance(spec, Lookup):
+        return spec.kept
+    return None if isinstance(spec, SinkSpec) else spec
 
 
 def _several(sinks: Any) -> tuple[Any, ...]:

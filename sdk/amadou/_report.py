@@ -210,9 +210,10 @@ class Run:
         available input is processed; `None` if batches run back to back
     :param interval: the interval between batches; `None` if `trigger` is not an interval
     :param description: the job as values that can be written as JSON: ``job``, ``handler`` and the ``summary`` from its
-        docstring; ``specs`` with ``name``, ``kind``, ``type`` and ``ttl``; ``sources`` with ``name``, ``connector`` and
-        ``bounded``; ``dependencies`` with ``source``, ``needs`` and ``threshold``; ``ports`` with ``name``, ``type``
-        and ``sinks``, each with ``connector`` and ``guarantee``; and ``settings``. Secrets are hidden
+        docstring; ``specs`` with ``name``, ``kind``, ``type`` and ``ttl``; ``lookups`` with ``name``, ``fetch`` and
+        ``type``; ``sources`` with ``name``, ``connector`` and ``bounded``; ``dependencies`` with ``source``, ``needs``
+        and ``threshold``; ``ports`` with ``name``, ``type`` and ``sinks``, each with ``connector`` and ``guarantee``;
+        and ``settings``. Secrets are hidden
     :param state: reads the state of the run; `None` for the embedded engine
     :param control: stops the run and takes savepoints; `None` for the embedded engine
     :param history: function that returns the batches of earlier runs that the checkpoint has a record of, oldest first.

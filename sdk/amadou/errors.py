@@ -15,6 +15,9 @@
     │   └── EventTypeError
     ├── HandlerAttributeError  a callback changed an attribute of the handler, or code tried to replace or delete a spec
     ├── NotRunError            a callback returned a generator or coroutine, so the callback's code did not run
+    ├── LookupFailedError      the answers of a lookup cannot be fetched
+    ├── LookupAnswerError      the function of a lookup returned something other than a mapping
+    ├── LookupKeyError         a callback asked a lookup for a key that no event of the batch needs
     ├── TimerError             a handler without `on_timer_expired` set a timer
     ├── KeylessError           a callback without a key used state or timers
     ├── RecoverError           a window or join is due, but the handler neither declares nor recreates it
@@ -42,7 +45,7 @@ from datetime import datetime
 from typing import Any
 
 from amadou._secret import redacted
-from amadou.text import shown_value
+from amadou.text import shown_error, shown_value
 
 _LIMIT = 200
 """Maximum number of characters of a value that an error shows."""
@@ -287,6 +290,55 @@ class NotRunError(AmadouError):
             f"{callback} returned {'a' if kind != 'async_generator' else 'an'} {kind.replace('_', ' ')}, so its code "
             f"did not run: use a plain function {plain}. If a decorator returned this object, the decorator must run it"
         )
+
+
+class LookupFailedError(AmadouError):
+    """The answers of a lookup cannot be fetched.
+
+    :param lookup: the lookup's name
+    :param keys: the keys that cannot be fetched
+    :param error: the error of the last call
+    """
+
+    def __init__(self, lookup: str, keys: list[Any], error: BaseException) -> None:
+        self.lookup = lookup
+        self.keys = keys
+        self.error = shown_error(error)
+        others = f" and {len(keys) - 1:,} others" if len(keys) > 1 else ""
+        shown = f"{shown_value(keys[0], _LIMIT)}{others}"
+        super().__init__(f"the lookup {lookup} cannot fetch the key {shown}: {self.error}")
+
+
+class LookupAnswerError(AmadouError):
+    """The function of a lookup returned something other than a mapping.
+
+    :param answer: the returned value
+    """
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = shown_value(answer, _LIMIT)
+        super().__init__(f"the function must return a mapping from keys to answers, not {self.answer}")
+
+
+class LookupKeyError(AmadouError):
+    """A callback asked a lookup for a key that no event of the batch needs, so that no answer was fetched.
+
+    :param lookup: the lookup's name
+    :param key: the key
+    :param error: the error of the lookup's function `key` on an event of the batch; `None` if it did not fail
+    """
+
+    def __init__(self, lookup: str, key: Any, error: str | None = None) -> None:
+        self.lookup = lookup
+        self.key = shown_value(key, _LIMIT)
+        self.error = error
+        why = (
+            "only the keys that key= returns for the events of the batch are fetched. Return this key there, or set "
+            "keep=True to read the answers for earlier events"
+            if error is None
+            else f"the lookup's function key= failed on an event of the batch ({error})"
+        )
+        super().__init__(f"the lookup {lookup} has no answer for the key {self.key}: {why}")
 
 
 class TimerError(AmadouError):

@@ -6,9 +6,22 @@ import attrs
 import pytest
 from rich.console import Console
 
-from amadou import DependsOn, Handler, Job, MapSpec, MemorySink, MemorySource, Param, SinkSpec, ValueSpec
+from amadou import (
+    DependsOn,
+    Handler,
+    Job,
+    Lookup,
+    MapSpec,
+    MemorySink,
+    MemorySource,
+    Param,
+    Secret,
+    SinkSpec,
+    ValueSpec,
+)
 from amadou.errors import ParamError
 from amadou_plugins.connectors import ConsoleSink, HttpSink, JsonLinesSink, KafkaSource, LinesSource
+from amadou_plugins.lookups import PostgresRows
 from amadou_plugins.windows import TumblingWindow
 from amadou_runtime.command.describe import describe
 
@@ -169,6 +182,21 @@ def test_secrets_are_not_shown() -> None:
 
 def test_the_plugins_that_a_job_names_are_shown() -> None:
     assert row(described(job_of(Views(), plugins=["my_company.audit"])), "plugins")[-1] == "my_company.audit"
+
+
+def test_lookups_are_shown_without_secrets() -> None:
+    class Looking(Views):
+        rows: Any = Lookup(
+            PostgresRows("postgresql://db", "rows", key="id", password=Secret("swordfish")),
+            key=lambda event: event.key,
+            on_failure=0,
+        )
+        others: Any = Lookup(by_line, key=lambda event: event.key)
+
+    shown = described(job_of(Looking()))
+    assert "swordfish" not in shown
+    assert "password=***" in "".join(shown.split())
+    assert row(shown, "others") == ["others", "Lookup(by_line)", "Any", "500", "fail"]
 
 
 def test_dependencies_are_shown() -> None:

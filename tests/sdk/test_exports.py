@@ -57,6 +57,7 @@ def test_amadou_exports() -> None:
         "LateEventReport",
         "ListSpec",
         "ListState",
+        "Lookup",
         "MapSpec",
         "MapState",
         "MemorySink",

@@ -11,6 +11,7 @@ from amadou.engine import HIDDEN, MISSING, params_of, shown_bytes
 from amadou.errors import CheckpointError
 from amadou_runtime.core.job_document import (
     connector_text,
+    fetch_text,
     handler_name,
     handler_summary,
     job_settings,
@@ -38,7 +39,7 @@ def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint:
     if all(_is_given(param, given) for param in params.values()) or set(given) - set(params):
         job = job.with_params(given)
     console.print(_job_table(job), "")
-    for table in (_state(job), _ports(job), _sources(job), _dependencies(job), _params(params, given)):
+    for table in (_state(job), _lookups(job), _ports(job), _sources(job), _dependencies(job), _params(params, given)):
         if table.row_count:
             console.print(table)
     if checkpoint is not None:
@@ -64,6 +65,15 @@ def _state(job: Job) -> "Table":
     table = _table("State", "name", "kind", "type", "ttl")
     for name, spec in job.specs.items():
         table.add_row(name, spec_kind(spec), spec.shown_type(), "" if spec.ttl is None else setting_text(spec.ttl))
+    return table
+
+
+def _lookups(job: Job) -> "Table":
+    table = _table("Lookups", "name", "from", "type", "keys per call", "on failure")
+    for name, lookup in job.lookups.items():
+        table.add_row(
+            name, fetch_text(lookup), lookup.shown_type(), f"{lookup.batch_size:,}", setting_text(lookup.on_failure)
+        )
     return table
 
 

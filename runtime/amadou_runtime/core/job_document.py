@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Component, Job, Param
+from amadou import Component, Job, Lookup, Param
 from amadou.engine import HIDDEN, names_secret, params_of
 from amadou.text import shortened
 
@@ -24,6 +24,10 @@ def job_document(job: Job) -> dict[str, Any]:
         "specs": [
             {"name": name, "kind": spec_kind(spec), "type": spec.shown_type(), "ttl": _ttl(spec)}
             for name, spec in job.specs.items()
+        ],
+        "lookups": [
+            {"name": name, "fetch": shortened(fetch_text(lookup), _TEXT), "type": lookup.shown_type()}
+            for name, lookup in job.lookups.items()
         ],
         "sources": [
             {
@@ -97,6 +101,11 @@ def connector_text(connector: Any) -> str:
         if (value := getattr(connector, field.name)) != _default(field) and not callable(value)
     ]
     return f"{kind.__name__}({', '.join(settings)})"
+
+
+def fetch_text(lookup: Lookup[Any, Any]) -> str:
+    """Return the function of a lookup as text. Secrets are hidden."""
+    return repr(lookup) if lookup.fetch is None or inspect.isfunction(lookup.fetch) else connector_text(lookup.fetch)
 
 
 def setting_text(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from amadou import Component, Counts, EventColumns, Job, Key, Subject, check_ran
-from amadou.engine import Batch, KeylessSubject, Port, callbacks_of
+from amadou.engine import Batch, KeylessSubject, Port, batch_of, callbacks_of, keyed_events
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import MICROSECOND, from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
@@ -21,6 +21,7 @@ from amadou_runtime.core.firing import Firing, due_components
 from amadou_runtime.core.held_events import release_or_hold
 from amadou_runtime.core.key_group import KeyGroup, StoredGroup
 from amadou_runtime.core.late_events import LateEvents
+from amadou_runtime.core.lookups import Lookups, Needed
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.ports import port_codec
@@ -124,6 +125,7 @@ class Operator:
         self._fallbacks = Fallbacks(job.name)
         self.stopwatch = self._callbacks.stopwatch
         self.samples = self._callbacks.samples
+        self.lookups = Lookups(job, self.stopwatch)
 
     def open(self) -> None:
         """Call the handler's `open`."""
@@ -172,6 +174,29 @@ class Operator:
         return Evaluation(
             decision, {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}, calls
         )
+
+    def fetch(self, groups: Iterable[GroupBatch]) -> None:
+        """Fetch the answers of lookups that the events of key groups need, before the groups are processed.
+
+        :raises LookupFailedError: answers cannot be fetched
+        """
+        if not self.lookups:
+            return
+        self.lookups.begin()
+        needed: Needed = {}
+        for given in groups:
+            group = self._group(given)
+            batch = self._batch(group, given.watermark, ())
+            runs = release_or_hold(group, given.chunks, given.limits, batch.watermark, None)
+            if self.lookups.kept:
+                batch.touched = set[Key]().union(*(run.keys for run in runs))
+                group.load(set(batch.touched), given.watermark)
+            subject = Subject(batch)
+            for run in runs:
+                for event in keyed_events(run.keys, run.timestamps, run.values):
+                    subject.key, subject.timestamp = event.key, event.timestamp
+                    self.lookups.add_needed(event, subject, needed)
+        self.lookups.fetch(needed)
 
     def process(self, given: GroupBatch) -> ProcessedGroup:
         """Process one batch of one key group: due timers, then events (`semantics.md` 5).
@@ -259,6 +284,7 @@ class Operator:
         touched.update(*map(timers.at, due), *expired.values(), *component_timers.values())
         subject = Subject(batch)
         self._renew(left, group, subject, touched)
+        batch.lookups, batch.lookup_errors = self.lookups.answers, self.lookups.errors
         for call in failed:
             separate = self._batch(KeyGroup(PackedGroup(None)), call.watermark, (call.key,))
             separate.keeper = None
@@ -273,6 +299,8 @@ class Operator:
             expire(with_ttl, group, watermark)
             if callbacks.letters is not None:  # undoing a later failed call would restore expired state
                 expired = expired_keys(with_ttl, group, watermark)
+        if self.lookups.kept:
+            self._keep_answers(runs, subject)
         if runs:
             self.stopwatch.turn("on_event")
             calls["on_event"] = count - late
@@ -347,6 +375,14 @@ class Operator:
             held=held_counts(held),
         )
         return ProcessedGroup(group, touched, changes, outputs, counts, calls, held)
+
+    def _keep_answers(self, runs: list[Run], subject: Subject) -> None:
+        """Store the answers that lookups keep. They stay if the callback of their event fails."""
+        self.lookups.keep(runs, subject)
+        for lookup in self.lookups.kept:
+            table = batch_of(subject).tables.get(lookup.name)
+            if table is not None:
+                table.store()
 
     def _to_per_key_state(self, group: KeyGroup, subject: Subject) -> None:
         """Convert key-group state back to per-key state, except for unknown components that are not due."""

@@ -70,6 +70,7 @@ def vectorized_component(job: Job) -> Component | None:
         return None
     component = job.components.get(handler.delegates_to or "")
     alone = job.on_error == "fail" and not job.has_timers and job.specs.keys() == {handler.delegates_to}
+    alone = alone and not job.lookups
     return component if component is not None and component.is_vectorized and alone else None
 
 

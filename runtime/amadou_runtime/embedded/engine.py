@@ -148,12 +148,15 @@ class Embedded:
         began = perf_counter()
         evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
         decision = evaluation.decision
-        processed = self._operator.process(GroupBatch(GroupByKey(self.state), chunks, watermark, decision.limits))
+        given = GroupBatch(GroupByKey(self.state), chunks, watermark, decision.limits)
+        self._operator.fetch([given])
+        processed = self._operator.process(given._replace(stored=GroupByKey(self.state)))
         check_held(self._job, processed.held, decision.down)
         stages["processing"] = perf_counter() - began
-        total = Counts.total([*counts, processed.counts])
+        lookups = self._operator.lookups
+        total = Counts.total([*counts, processed.counts, Counts(counters=lookups.take_counters())])
         keyed = {"key_event": sum(total.records.values())} if total.records else {}
-        calls = sum_counts((keyed, evaluation.calls, processed.calls))
+        calls = sum_counts((keyed, evaluation.calls, lookups.take_calls(), processed.calls))
         samples.merge(self._operator.samples.take())
         self.letters = self.letters.then(self._job, calls, all_failures((*failures, self._operator.take_failures())))
         written = self.state.store(processed.changes)

@@ -161,10 +161,9 @@ class KeyRange:
             by_group.setdefault(group, []).append(chunk)
         for group in self._stored.called(operator, watermark, limits):
             by_group.setdefault(group, [])
-        return {
-            group: self._process_group(operator, group, chunks, watermark, limits)
-            for group, chunks in sorted(by_group.items())
-        }
+        return self._process_groups(
+            operator, {group: (chunks, watermark, limits) for group, chunks in sorted(by_group.items())}
+        )
 
     def replay(
         self,
@@ -172,15 +171,23 @@ class KeyRange:
         again: Mapping[int, ReplayedGroup],
         watermark: int | None,
         limits: Mapping[str, int],
-    ) -> list[GroupResult]:
+    ) -> dict[int, GroupResult]:
         """Replay dead letters in their key groups, before the batch's events are processed.
 
         :param again: events, timers and calls to replay, by key group
         """
-        return [
-            self._process_group(operator, group, replayed.chunks, watermark, limits, replayed)
-            for group, replayed in sorted(again.items())
-        ]
+        return self._process_groups(
+            operator,
+            {group: (replayed.chunks, watermark, limits, replayed) for group, replayed in sorted(again.items())},
+        )
+
+    def _process_groups(self, operator: Operator, batches: Mapping[int, tuple[Any, ...]]) -> dict[int, GroupResult]:
+        """Process one batch in key groups.
+
+        :param batches: by key group, the fields of the `GroupBatch` after `stored`
+        """
+        operator.fetch(GroupBatch(self._stored.group(group), *given) for group, given in batches.items())
+        return {group: self._process_group(operator, group, *given) for group, given in batches.items()}
 
     def _process_group(self, operator: Operator, group: int, *given: Any) -> GroupResult:
         """Process one batch in a key group. The group's state is freed before the next group is loaded.

@@ -108,12 +108,15 @@ class StatefulStage:
         limits = evaluation.decision.limits
         replayed = key_range.replay(worker.operator, again, time.watermark, limits)
         processed = key_range.process(worker.operator, chunks, time.watermark, limits)
-        given = [*replayed, *processed.values()]
+        given = [*replayed.values(), *processed.values()]
+        counters = Counts(counters=worker.operator.lookups.take_counters())
         return Summary(
             outputs=together((evaluation.outputs, *(processed.outputs for processed in given))),
-            counts=Counts.total([processed.counts for processed in given]),
+            counts=Counts.total([counters, *(processed.counts for processed in given)]),
             callback_seconds=worker.operator.stopwatch.take(),
-            callback_calls=sum_counts((evaluation.calls, *(processed.calls for processed in given))),
+            callback_calls=sum_counts(
+                (evaluation.calls, worker.operator.lookups.take_calls(), *(processed.calls for processed in given))
+            ),
             failures=worker.operator.take_failures(),
             samples=worker.operator.samples.take(),
         )

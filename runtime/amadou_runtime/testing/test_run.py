@@ -3,6 +3,7 @@
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -11,7 +12,20 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from amadou import Codec, Component, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, SinkSpec, Subject
+from amadou import (
+    Codec,
+    Component,
+    DeadLetter,
+    Handler,
+    Job,
+    Key,
+    KeyedEvent,
+    Lookup,
+    MemorySink,
+    SinkBatch,
+    SinkSpec,
+    Subject,
+)
 from amadou.engine import DEAD_LETTERS, LATE_EVENTS, check_key, clock_time, declared_specs, pack, sum_counts, unpack
 from amadou.errors import AmadouError, CheckpointError
 from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
@@ -87,6 +101,8 @@ class TestRun:
         `--amadou-engine`, or `"embedded"` if the option is not set
     :param handler: handler or handler class that replaces the job's handler, for example a fake
     :param params: values of the job's parameters, by name; parameters that only sources and sinks use can be omitted
+    :param lookups: the answers of lookups, by the lookup's name: a mapping that takes the place of the service. An
+        answer can be an exception. Other lookups ask their service
     :param spark: session for the Spark engine; by default a local session is created or reused
     :param processing_time: initial processing time, as an aware datetime; by default the snapshot's processing time, or
         the current time if there is no snapshot
@@ -109,6 +125,7 @@ class TestRun:
         engine: Literal["embedded", "spark", "both"] | None = None,
         handler: Handler | type[Handler] | None = None,
         params: Mapping[str, str] = MappingProxyType({}),
+        lookups: Mapping[str, Mapping[Any, Any]] = MappingProxyType({}),
         spark: Any = None,
         processing_time: datetime | None = None,
         snapshot: bytes | None = None,
@@ -124,7 +141,8 @@ class TestRun:
         self._codecs: dict[str, Codec[Any]] = {}
         self._original = job
         self._params = params
-        self._next = _for_test(job, handler, params)
+        self._lookups = lookups
+        self._next = _for_test(job, handler, params, lookups)
         """The job after the last restart in the script."""
         self._take(self._next)
         self._known = self._current = self._stored = with_structures({}, described(self._job))
@@ -238,7 +256,7 @@ class TestRun:
             the current handler, as in a new process
         :raises CheckpointError: the handler cannot resume from the state; the same rules apply as for checkpoints
         """
-        job = self._next if handler is None else _for_test(self._original, handler, self._params)
+        job = self._next if handler is None else _for_test(self._original, handler, self._params, self._lookups)
         self._take_over("of the test run", job, self._known)
         self._next, known = job, self._known
 
@@ -559,7 +577,12 @@ def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes
     return packed_group(group)
 
 
-def _for_test(job: Job, handler: Handler | type[Handler] | None, params: Mapping[str, str]) -> Job:
+def _for_test(
+    job: Job,
+    handler: Handler | type[Handler] | None,
+    params: Mapping[str, str],
+    lookups: Mapping[str, Mapping[Any, Any]],
+) -> Job:
     """Return the job in the form that a test run processes.
 
     :param handler: replacement for the job's handler; state that the replacement declares is not treated as retired
@@ -576,4 +599,22 @@ def _for_test(job: Job, handler: Handler | type[Handler] | None, params: Mapping
     taken = {param.name for param in job.params}
     given = {name: text for name, text in params.items() if name in taken or name not in known}
     job = job.with_params(given, connectors=False)
-    return attrs.evolve(job, sinks={port: MemorySink() for port in job.ports})
+    return attrs.evolve(job, handler=_answered(job, lookups), sinks={port: MemorySink() for port in job.ports})
+
+
+def _answered(job: Job, lookups: Mapping[str, Mapping[Any, Any]]) -> Handler:
+    """Return the job's handler, with the answers of mappings in place of lookups.
+
+    :raises ValueError: the handler has no such lookup
+    """
+    if not lookups:
+        return job.handler
+    handler = copy(job.handler)
+    unknown = lookups.keys() - job.lookups.keys()
+    if unknown:
+        known = ", ".join(job.lookups) or "none"
+        raise ValueError(f"the handler has no lookup {', '.join(sorted(unknown))} (its lookups: {known})")
+    for attribute, spec in declared_specs(handler).items():
+        if isinstance(spec, Lookup) and spec.name in lookups:
+            setattr(handler, attribute, spec.answering(lookups[spec.name]))
+    return handler

@@ -1,0 +1,100 @@
+"""Looks up answers of an HTTP service."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
+
+import attrs
+import orjson
+
+from amadou import Param, Secret
+from amadou.errors import AmadouError, SpecError
+from amadou_plugins.connectors._settings import check_secret, revealed
+
+_KEY: Final = "{key}"
+_MOST_BYTES: Final = 10 << 20
+_NOT_FOUND: Final = 404
+
+
+def _whole(answer: Any) -> Any:
+    return answer
+
+
+@attrs.frozen
+class HttpGet:
+    """Fetches JSON from an HTTP service with a GET request for each key, for a `Lookup`::
+
+        weather = Lookup(HttpGet("https://weather.example/stations/{key}"), key=lambda event: event.value["station"])
+
+    The lookup's `concurrency` is the number of requests at the same time. The status 404 means that the service has no
+    answer for the key; any other status except 200 is an error of the lookup, and is retried. Redirects are not
+    followed.
+
+    :param url: URL with ``{key}`` in place of the key
+    :param headers: additional headers; a value can be a `Secret`
+    :param token: bearer token, sent in the header ``Authorization: Bearer …``
+    :param answer: function that turns the JSON of a response into the answer
+    :param timeout: seconds to wait for a response; the lookup's `timeout` also applies
+    :raises SpecError: a setting is invalid
+    """
+
+    batch_size: ClassVar[int] = 1
+
+    url: str | Param
+    headers: Mapping[str, str | Secret | Param] = attrs.field(factory=dict, kw_only=True, hash=False)
+    token: Secret | Param | None = attrs.field(default=None, kw_only=True)
+    answer: Callable[[Any], Any] = attrs.field(default=_whole, kw_only=True)
+    timeout: float = attrs.field(default=10.0, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.url, str) and not re.match(r"https?://", self.url):
+            raise SpecError(f"HttpGet: the url must begin with http:// or https://, not {self.url!r}")
+        if isinstance(self.url, str) and _KEY not in self.url:
+            raise SpecError(f"HttpGet: the url must contain {_KEY} in place of the key, not {self.url!r}")
+        check_secret(SpecError, "token", self.token)
+
+    def __call__(self, keys: list[Any]) -> dict[Any, Any]:
+        """Return the answers for some keys.
+
+        :raises AmadouError: the service does not answer with JSON, or urllib3 is not installed
+        """
+        answers = {}
+        for key in keys:
+            found = self._get(str(self.url).replace(_KEY, quote(str(key), safe="")))
+            if found is not None:
+                answers[key] = self.answer(found)
+        return answers
+
+    def _get(self, url: str) -> Any:
+        headers = {name: str(revealed(value)) for name, value in self.headers.items()}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {revealed(self.token)}"
+        response = _pool().request(
+            "GET", url, headers=headers, timeout=self.timeout, retries=False, redirect=False, preload_content=False
+        )
+        try:
+            body = response.read(_MOST_BYTES + 1)
+        finally:
+            response.release_conn()
+        if response.status == _NOT_FOUND:
+            return None
+        if response.status != 200:
+            raise AmadouError(f"the service answered with status {response.status}")
+        if len(body) > _MOST_BYTES:
+            raise AmadouError(f"the answer has more than {_MOST_BYTES >> 20} MiB")
+        try:
+            return orjson.loads(body)
+        except ValueError as error:
+            raise AmadouError(f"the answer is not JSON ({error})") from error
+
+
+@cache
+def _pool() -> Any:
+    """Return the connections of this process."""
+    try:
+        import urllib3
+    except ImportError as error:
+        raise AmadouError("HttpGet needs urllib3: run pip install 'amadou[http]'") from error
+    return urllib3.PoolManager(maxsize=64, block=False)

@@ -1,0 +1,124 @@
+"""Looks up rows of a PostgreSQL table."""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+
+from amadou import Param, Secret
+from amadou.errors import AmadouError, SpecError
+from amadou_plugins.connectors._settings import check_secret, revealed
+
+_SETTINGS: Final[dict[str, Any]] = {"application_name": "amadou", "connect_timeout": 10, "autocommit": True}
+_MOST_IDLE: Final = 32
+_MARK: Final = "amadou_key_"
+"""Prefix of the names under which the query returns the columns of the key."""
+_idle: dict["PostgresRows", deque[Any]] = {}
+"""Connections of this process that no call uses."""
+
+
+def _names(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+@attrs.frozen
+class PostgresRows:
+    """Fetches rows of a PostgreSQL table by their key, for a `Lookup`::
+
+        customers = Lookup(
+            PostgresRows("postgresql://db:5432/shop", "customers", key="id", row=Customer),
+            key=lambda event: event.value["customer"],
+        )
+
+    The calls of a worker share connections. A table or a column that does not exist is an error of the lookup.
+
+    :param url: ``postgresql://host:port/database``, without a password
+    :param table: name of the table, as ``table`` or ``schema.table``
+    :param key: the column with the key; several columns if the keys are tuples. They should be the primary key, or have
+        a unique index
+    :param columns: the columns to read; by default all columns
+    :param row: class or function that makes the answer from the columns, as keyword arguments; by default, a `dict`
+    :param username: user to log in as
+    :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
+    :raises SpecError: a setting is invalid
+    """
+
+    url: str | Param
+    table: str | Param
+    key: tuple[str, ...] = attrs.field(converter=_names, kw_only=True)
+    columns: tuple[str, ...] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(_names), kw_only=True
+    )
+    row: Callable[..., Any] = attrs.field(default=dict, kw_only=True)
+    username: str | Param | None = attrs.field(default=None, kw_only=True)
+    password: Secret | Param | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.url, str) and not re.match(r"postgres(ql)?://", self.url):
+            raise SpecError(f"PostgresRows: the url must begin with postgresql://, not {self.url!r}")
+        if isinstance(self.url, str) and re.search(r"//[^/@]*:[^/@]*@", self.url):
+            raise SpecError("PostgresRows: pass the password in password=, not in the url")
+        if not self.key:
+            raise SpecError("PostgresRows: key must name at least one column")
+        check_secret(SpecError, "password", self.password)
+
+    def __call__(self, keys: list[Any]) -> dict[Any, Any]:
+        """Return the rows with some keys, by key.
+
+        :raises AmadouError: psycopg is not installed
+        """
+        is_single = len(self.key) == 1
+        values = [keys] if is_single else [part for key in keys for part in key]
+        with self._connection() as connection:
+            rows = connection.execute(self._query(len(keys)), values).fetchall()
+        found = {}
+        for row in rows:
+            parts = tuple(row.pop(f"{_MARK}{position}") for position in range(len(self.key)))
+            found[parts[0] if is_single else parts] = self.row(**row)
+        return found
+
+    def _query(self, keys: int) -> Any:
+        """Return the query for a number of keys."""
+        from psycopg.sql import SQL, Identifier
+
+        table = Identifier(*str(self.table).split("."))
+        names = [Identifier("t", name) for name in self.key]
+        marks = [SQL("{} AS {}").format(name, Identifier(f"{_MARK}{at}")) for at, name in enumerate(names)]
+        columns = [SQL("t.*")] if self.columns is None else [Identifier("t", name) for name in self.columns]
+        if len(names) == 1:
+            where = SQL("{} = ANY(%s)").format(names[0])
+        else:
+            one = SQL("({})").format(SQL(", ").join([SQL("%s")] * len(names)))
+            where = SQL("({}) IN ({})").format(SQL(", ").join(names), SQL(", ").join([one] * keys))
+        return SQL("SELECT {} FROM {} AS t WHERE {}").format(SQL(", ").join([*marks, *columns]), table, where)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        """Yield a connection that no other call uses. It is closed if the call fails."""
+        idle = _idle.setdefault(self, deque())
+        try:
+            connection = idle.pop()
+        except IndexError:
+            connection = self._connected()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if len(idle) < _MOST_IDLE:
+            idle.append(connection)
+        else:
+            connection.close()
+
+    def _connected(self) -> Any:
+        try:
+            import psycopg
+            from psycopg.rows import dict_row
+        except ImportError as error:
+            raise AmadouError("PostgresRows needs psycopg: run pip install 'amadou[postgres]'") from error
+        login = {"user": self.username, "password": revealed(self.password)}
+        given = {name: value for name, value in login.items() if value is not None}
+        return psycopg.connect(str(self.url), row_factory=dict_row, **_SETTINGS, **given)

@@ -1,0 +1,201 @@
+"""Calls of a lookup's function: many at the same time, with timeouts and retries."""
+
+import asyncio
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from amadou import Lookup
+from amadou.errors import LookupAnswerError, SpecError
+from amadou_runtime.core import fetching
+from amadou_runtime.core.fetching import fetched
+
+
+def lookup(**settings: Any) -> Lookup[Any, Any]:
+    return Lookup(lambda keys: {}, key=lambda event: event.value, **settings)
+
+
+def doubled(keys: list[int]) -> dict[int, int]:
+    return {key: 2 * key for key in keys}
+
+
+class Service:
+    """A service that counts its calls, and the most at the same time."""
+
+    def __init__(self, seconds: float = 0.0, failures: int = 0) -> None:
+        self.seconds, self.failures = seconds, failures
+        self.calls: list[list[int]] = []
+        self.most = self._now = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, keys: list[int]) -> dict[int, int]:
+        with self._lock:
+            self.calls.append(keys)
+            self._now += 1
+            self.most = max(self.most, self._now)
+            fails = len(self.calls) <= self.failures
+        time.sleep(self.seconds)
+        with self._lock:
+            self._now -= 1
+        if fails:
+            raise ConnectionError("reset")
+        return doubled(keys)
+
+
+def test_keys_are_fetched_in_batches_at_the_same_time() -> None:
+    service = Service(0.05)
+    keys = list(range(100))
+    assert fetched(lookup(batch_size=10, concurrency=4), service, keys) == doubled(keys)
+    assert sorted(map(len, service.calls)) == [10] * 10
+    assert service.most == 4
+
+
+def test_asynchronous_functions_run_at_the_same_time_too() -> None:
+    running, most = 0, 0
+
+    async def fetch(keys: list[int]) -> dict[int, int]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        return doubled(keys)
+
+    keys = list(range(100))
+    assert fetched(lookup(batch_size=10, concurrency=4), fetch, keys) == doubled(keys)
+    assert most == 4
+
+
+def test_a_failed_call_is_repeated() -> None:
+    service = Service(failures=2)
+    assert fetched(lookup(retries=2), service, [1, 2]) == {1: 2, 2: 4}
+    assert service.calls == [[1, 2]] * 3
+    service = Service(failures=2)
+    failed = fetched(lookup(retries=1), service, [1, 2])
+    assert [str(failed[key]) for key in (1, 2)] == ["reset", "reset"]
+    assert len(service.calls) == 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_service_that_hangs_fails_after_the_timeout(is_async: bool) -> None:
+    released = threading.Event()
+
+    def hang(keys: list[int]) -> dict[int, int]:
+        if 7 in keys:
+            released.wait(20)
+        return doubled(keys)
+
+    async def hang_async(keys: list[int]) -> dict[int, int]:
+        if 7 in keys:
+            await asyncio.sleep(20)
+        return doubled(keys)
+
+    began = time.monotonic()
+    found = fetched(
+        lookup(batch_size=1, concurrency=2, timeout=0.2, retries=1), hang_async if is_async else hang, list(range(10))
+    )
+    released.set()
+    assert time.monotonic() - began < 10
+    assert isinstance(found.pop(7), TimeoutError)
+    assert found == doubled([each for each in range(10) if each != 7])
+
+
+@pytest.mark.parametrize("answer", [None, [1, 2], "garbage", {1, 2}])
+def test_an_answer_that_is_not_a_mapping_is_not_asked_for_again(answer: Any) -> None:
+    calls = []
+
+    def fetch(keys: list[int]) -> Any:
+        calls.append(keys)
+        return answer
+
+    found = fetched(lookup(), fetch, [1, 2])
+    assert isinstance(found[1], LookupAnswerError)
+    assert "must return a mapping from keys to answers" in str(found[1])
+    assert len(calls) == 1
+
+
+def test_a_function_that_returns_a_coroutine_is_an_error() -> None:
+    async def fetch(keys: list[int]) -> dict[int, int]:
+        return doubled(keys)
+
+    found = fetched(lookup(), lambda keys: fetch(keys), [1])
+    assert isinstance(found[1], LookupAnswerError)
+
+
+def test_half_of_the_answers_and_others_are_no_failure() -> None:
+    assert fetched(lookup(), lambda keys: {1: "a", 9: "b"}, [1, 2]) == {1: "a", 2: None}
+
+
+def test_nothing_is_asked_without_keys() -> None:
+    service = Service()
+    assert fetched(lookup(), service, []) == {}
+    assert service.calls == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, not 0"),
+        ({"concurrency": 1.5}, "concurrency must be an integer of at least 1"),
+        ({"retries": -1}, "retries must be an integer of at least 0"),
+        ({"cache_size": None}, "cache_size must be an integer of at least 0"),
+        ({"timeout": 0}, "timeout must be a positive timedelta or number of seconds, not 0"),
+        ({"ttl": timedelta(0)}, "ttl must be a positive timedelta"),
+        ({"key": "customer"}, "key must be a function, not 'customer'"),
+        ({"fetch": {}}, "fetch must be a function, not {}"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(SpecError, match=why):
+        Lookup(**{"fetch": doubled, "key": lambda event: event.value, **settings})
+
+
+def test_a_lookup_has_one_function() -> None:
+    given = Lookup(doubled, key=lambda event: event.value)
+    with pytest.raises(SpecError, match="a lookup has two functions: remove one"):
+        given.fetched_by(doubled)
+
+
+def test_a_function_that_blocks_the_event_loop_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    async def block(keys: list[int]) -> dict[int, int]:
+        released.wait(20)
+        return doubled(keys)
+
+    async def fetch(keys: list[int]) -> dict[int, int]:
+        return doubled(keys)
+
+    monkeypatch.setattr(fetching, "_GRACE", 0.1)
+    found = fetched(lookup(timeout=0.1, retries=0), block, [1])
+    assert "the function blocks the event loop" in str(found[1])
+    began = time.monotonic()
+    assert fetched(lookup(), fetch, [1]) == {1: 2}
+    assert time.monotonic() - began < 10
+    released.set()
+
+
+def test_a_call_that_ends_too_late_does_not_count() -> None:
+    calls: list[list[int]] = []
+
+    def slow_at_first(keys: list[int]) -> dict[int, str]:
+        calls.append(keys)
+        if len(calls) == 1:
+            time.sleep(0.4)
+            return {1: "late"}
+        time.sleep(0.3)
+        return {1: "on time"}
+
+    assert fetched(lookup(timeout=0.35, retries=1), slow_at_first, [1]) == {1: "on time"}
+    assert len(calls) == 2
+
+    def slow(keys: list[int]) -> dict[int, str]:
+        time.sleep(0.5 if keys == [1] else 0.3)
+        return dict.fromkeys(keys, "answer")
+
+    found = fetched(lookup(timeout=0.4, retries=0, concurrency=1, batch_size=1), slow, [1, 2])
+    assert isinstance(found[1], TimeoutError)  # its call ended while the second one ran
+    assert found[2] == "answer"
