@@ -146,7 +146,7 @@ def _run_on_spark(
         running = process(savepoint=savepoint, schedule=schedule)
         _follow(running, stop, on_progress)
         summary = running.summary
-        if flush and not stop.is_set():
+        if flush and not running.is_stopping:
             flushing = process(flushes=running)
             _follow(flushing, stop, on_progress)
             summary = summary.then(flushing.summary)
@@ -286,7 +286,7 @@ def replay(
             count += len(step)
             _follow(running, stop, on_progress)
             summary = running.summary if summary is None else summary.then(running.summary)
-            if stop.is_set():
+            if running.is_stopping:
                 break
     if summary is not None:
         hooks.ended(summary)

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from amadou import (
+    AmadouError,
     FailedBatch,
     Handler,
     Job,
@@ -229,3 +230,30 @@ def follow(running: Any, until: Callable[[], bool]) -> None:
     while not until():
         assert time.monotonic() < end
         running.await_termination(0.05)
+
+
+class Stopping:
+    """Stops the run after its first batch."""
+
+    @hookimpl
+    def amadou_batch_completed(self, run: Run) -> None:
+        assert run.control is not None
+        run.control.stop()
+
+
+def test_a_run_that_a_plugin_stops_is_not_flushed(spark: Any, tmp_path: Path) -> None:
+    job = Job(
+        "doubling", Doubling(), {"in": MemorySource([1])}, {"doubled": MemorySink()}, plugins=[Recorder(), Stopping()]
+    )
+    summary = run(job, checkpoint=str(tmp_path), flush=True)
+    assert (summary.counts.timers_fired, summary.counts.timers_pending) == (0, 1)
+
+
+def test_a_run_without_a_directory_for_savepoints_takes_none(spark: Any, tmp_path: Path) -> None:
+    recorder = Recorder()
+    job = Job("doubling", Doubling(), {"in": MemorySource([1])}, {"doubled": MemorySink()}, plugins=[recorder])
+    run(job)
+    (last,) = recorder.runs
+    assert last.control is not None
+    with pytest.raises(AmadouError, match="the run has no directory for savepoints: pass --checkpoint"):
+        last.control.savepoint()

@@ -110,6 +110,11 @@ class RunningJob:
         return "running" if self.query is not None and self.query.isActive else "stopped"
 
     @property
+    def is_stopping(self) -> bool:
+        """`True` once the run has been asked to stop."""
+        return self._stopping
+
+    @property
     def progress(self) -> Progress:
         """The run's current progress."""
         (since, before), (until, after) = self._recent[0], self._recent[-1]
