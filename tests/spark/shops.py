@@ -42,7 +42,7 @@ class Shop:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.file = directory / "shop.py"
+        self.file = directory / "customers.py"
         self.file.write_text(textwrap.dedent(CODE))
         self.orders = directory / "orders"
         self.orders.mkdir()

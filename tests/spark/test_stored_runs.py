@@ -86,7 +86,7 @@ def test_a_stopped_run_is_shown_from_its_checkpoint(shop: Shop, spark: Any) -> N
     shop.add(order("a", cents=3), order("b"))
     with running(shop, spark) as (run, browser):
         until(lambda: run.summary.counts.events == 2)
-        with shop.program("console", "state", "--job", "shop.py", "-p", f"ORDERS={shop.orders}") as (_, url):
+        with shop.program("console", "state", "--job", "customers.py", "-p", f"ORDERS={shop.orders}") as (_, url):
             other = At(url)
             assert other.document("overview")["status"] == "running"
             shop.add(order("a", cents=4))
@@ -128,7 +128,7 @@ def test_a_failed_run_shows_its_error(shop: Shop, spark: Any) -> None:
 def test_a_killed_run_has_a_history(shop: Shop) -> None:
     shop.add(order("a", cents=3), order("b"))
     files = LocalFiles(str(shop.checkpoint), shop.checkpoint)
-    arguments = ("run", "shop.py", "-p", f"ORDERS={shop.orders}", "--checkpoint", "state", "--trigger", "1 second")
+    arguments = ("run", "customers.py", "-p", f"ORDERS={shop.orders}", "--checkpoint", "state", "--trigger", "1 second")
     with shop.program(*arguments, "--console") as (process, url):
         until(lambda: At(url).document("overview")["totals"]["events"] == 2)
         until(lambda: shop.checkpoint.joinpath("history", "0").exists())
@@ -140,7 +140,7 @@ def test_a_killed_run_has_a_history(shop: Shop) -> None:
 
 def test_a_run_is_stopped_and_saved_from_its_console(shop: Shop, spark: Any) -> None:
     shop.add(order("a", cents=3))
-    arguments = ("run", "shop.py", "-p", f"ORDERS={shop.orders}", "--checkpoint", "state", "--trigger", "1 second")
+    arguments = ("run", "customers.py", "-p", f"ORDERS={shop.orders}", "--checkpoint", "state", "--trigger", "1 second")
     with shop.program(*arguments, "--console", "--console-actions") as (process, url):
         browser = At(url)
         bearer = {"Authorization": f"Bearer {browser.token}"}
