@@ -1,5 +1,6 @@
 """Kafka and PostgreSQL as `scripts/services` runs them."""
 
+import json
 import os
 import shlex
 import shutil
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import attrs
 import pytest
@@ -63,6 +64,11 @@ class OwnService:
         pid = int((self._directory / self._name / "pid").read_text())
         os.kill(pid, signal.SIGQUIT if self._name == "postgres" else signal.SIGKILL)
         self.stop()
+
+    def set_properties(self, properties: dict[str, Any]) -> None:
+        """Set properties of Kafka's broker, for its next start."""
+        file = self._directory / self._name / "settings.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"properties": properties}))
 
     @property
     def address(self) -> str:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 PATIENCE = 60
@@ -69,6 +69,28 @@ def contents(server: str, topic: str) -> list[Message]:
                 found.append(message)
                 came = message.offset() + 1
             assert time.monotonic() < until, f"{topic} did not give its records"
+    consumer.close()
+    return found
+
+
+def committed(server: str, topic: str) -> list[Message]:
+    """What a reader of committed records sees of a topic."""
+    settings = {"group.id": "tests", "isolation.level": "read_committed", "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": server, "log_level": 0, "enable.auto.commit": False, **settings})
+    partitions = sorted(consumer.list_topics(topic, PATIENCE).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    found: list[Message] = []
+    at_end: set[int] = set()
+    until = time.monotonic() + PATIENCE
+    while len(at_end) < len(partitions):
+        for message in consumer.consume(100_000, 1):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                at_end.add(message.partition())
+        assert time.monotonic() < until, f"{topic} did not give its records"
     consumer.close()
     return found
 

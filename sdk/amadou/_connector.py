@@ -158,6 +158,8 @@ class SinkBatch:
     :param port: the port's name
     :param number: the batch's number; the same when a batch is reprocessed
     :param codec: the codec of the values: the port's codec or, if the port has none, the sink's codec
+    :param batches_before: number of batches before the checkpoint was last rescaled or converted. A reprocessed batch
+        has the same parts, with the same names and values, only as long as this number stays the same
     """
 
     run: str
@@ -165,6 +167,7 @@ class SinkBatch:
     port: str
     number: int
     codec: Codec[Any]
+    batches_before: int = 0
 
 
 class SinkWriter:

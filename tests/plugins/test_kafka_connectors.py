@@ -5,12 +5,13 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from attrs import frozen
 from confluent_kafka import KafkaError, Producer
 from tests.services import KafkaLogin, OwnService
-from tests.topics import contents, delete_records, fill, make_topic
+from tests.topics import committed, contents, delete_records, fill, make_topic
 
 from amadou import (
     Handler,
@@ -28,6 +29,7 @@ from amadou import (
 )
 from amadou.errors import CallbackError, SinkError, SourceError
 from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource, KafkaTimestampError
+from amadou_plugins.connectors.kafka import transactions
 from amadou_plugins.connectors.kafka.client import Patience
 from amadou_plugins.connectors.kafka.offsets import LATEST, Range, furthest_behind, limited, shares
 from amadou_plugins.connectors.kafka.planned_offsets import Planned
@@ -557,3 +559,160 @@ def test_a_plan_says_how_far_each_partition_is_read_and_what_is_left() -> None:
     }
     done = planned.then(there[:1], [Range("t", 0, 15, 25)], [("t", 0), ("gone", 0)], {"t": "id"})
     assert done.offsets()["gone-0"] == PartitionOffset(3, 3), "it is back"
+
+
+class Parts:
+    """Writes parts of batches with a sink that is exactly-once."""
+
+    def __init__(self, server: str) -> None:
+        self.server, self.topic = server, make_topic(server)
+        self.sink = KafkaSink(self.topic, server, exactly_once=True)
+        job = Job("summing", Summing(), {"in": MemorySource()}, {"sums": self.sink})
+        self.sink.check("sums", Sum)
+        self.codec = port_codec(job, "sums")
+        self.run = uuid4().hex
+        self.batches_before = 0
+
+    def open(self, number: int, part: str = "00000") -> Any:
+        return self.sink.open(SinkBatch(self.run, "summing", "sums", number, self.codec, self.batches_before), part)
+
+    def encoded(self, names: str) -> list[Any]:
+        return [self.codec.encode(Sum(name, TIME, 1)) for name in names]
+
+    def write(self, number: int, names: str, part: str = "00000") -> None:
+        writer = self.open(number, part)
+        writer.write(self.encoded(names))
+        writer.finish()
+
+    @property
+    def names(self) -> str:
+        """What a reader of committed records sees."""
+        return "".join(sorted(json.loads(each.value())["name"] for each in committed(self.server, self.topic)))
+
+
+@pytest.fixture
+def parts(kafka: str) -> Parts:
+    return Parts(kafka)
+
+
+def forget() -> None:
+    """Do as another process would, which has neither producers nor tokens."""
+    transactions._writers.clear()
+    transactions._readers.clear()
+
+
+def test_a_part_that_is_written_again_is_written_once(parts: Parts) -> None:
+    assert parts.sink.guarantee == "exactly-once"
+    parts.write(0, "ab")
+    parts.write(0, "ab")
+    parts.write(0, "c", part="00001")
+    forget()
+    parts.write(0, "ab")
+    parts.write(1, "d")
+    parts.write(0, "c", part="00001")
+    forget()
+    parts.write(1, "d")
+    assert parts.names == "abcd"
+
+
+def test_a_part_that_was_not_finished_is_written_again(parts: Parts) -> None:
+    given_up = parts.open(0)
+    given_up.write(parts.encoded("ab"))
+    given_up.abort()
+    parts.write(0, "ab")
+    assert parts.names == "ab"
+
+
+def test_the_transaction_of_a_writer_that_died_is_ended(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    class DiedError(BaseException):
+        pass
+
+    def die(call: Any) -> None:
+        raise DiedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions._Transactions, "_abort", lambda self: None)
+        before_commit(patch, die)
+        with pytest.raises(DiedError):
+            parts.write(0, "ab")
+    died = dict(transactions._writers)  # the client of a process that has died does not end its transaction
+    forget()
+    parts.write(0, "ab")
+    assert parts.names == "ab"
+    assert died
+
+
+def before_commit(patch: pytest.MonkeyPatch, act: Any) -> None:
+    """Call a function when all records of a part have been sent, and before their transaction is committed."""
+    original = transactions._Transactions._call
+
+    def call(self: Any, given: Any, **more: Any) -> Any:
+        result = original(self, given, **more)
+        if "flush" in getattr(getattr(given, "__code__", None), "co_names", ()):
+            act(self)
+        return result
+
+    patch.setattr(transactions._Transactions, "_call", call)
+
+
+def test_a_writer_that_another_one_overtakes_writes_nothing(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second writer begins while the first one is in its transaction, and commits before it."""
+    overtaken: list[bool] = []
+
+    def overtake(_: Any) -> None:
+        if not overtaken:
+            overtaken.append(True)
+            mine = dict(transactions._writers)
+            forget()
+            parts.write(0, "ab")
+            transactions._writers.clear()
+            transactions._writers.update(mine)
+
+    before_commit(monkeypatch, overtake)
+    parts.write(0, "ab")
+    assert overtaken
+    assert parts.names == "ab"
+
+
+def test_a_process_takes_back_a_part_that_another_one_wrote(parts: Parts) -> None:
+    parts.write(0, "a")
+    mine = dict(transactions._writers)
+    forget()
+    parts.write(1, "b")
+    transactions._writers.clear()
+    transactions._writers.update(mine)
+    parts.write(1, "b")
+    parts.write(2, "c")
+    assert parts.names == "abc"
+
+
+def test_a_part_contains_other_keys_after_a_checkpoint_was_rescaled(parts: Parts) -> None:
+    parts.write(3, "a")
+    parts.batches_before = 3
+    parts.write(3, "b")
+    assert parts.names == "ab", "nothing is lost"
+
+
+def test_other_runs_and_ports_have_parts_of_their_own(kafka: str) -> None:
+    first, second = Parts(kafka), Parts(kafka)
+    second.sink, second.topic = first.sink, first.topic
+    first.write(0, "a")
+    second.write(0, "b")
+    assert first.names == "ab"
+
+
+def test_a_cluster_without_transactions_is_named(own_kafka: OwnService) -> None:
+    topic = make_topic(own_kafka.address)
+    own_kafka.stop()
+    own_kafka.set_properties({"transaction.state.log.replication.factor": 3})
+    own_kafka.start()
+    sink = KafkaSink(topic, own_kafka.address, exactly_once=True, give_up_after=timedelta(seconds=10))
+    with pytest.raises(SinkError, match=r"did not answer for 10 s: .* its brokers have transactions"):
+        sink.check("sums", Sum)
+
+
+def test_a_topic_of_tokens_that_forgets_is_refused(own_kafka: OwnService) -> None:
+    topic = make_topic(own_kafka.address)
+    make_topic(own_kafka.address, name=transactions.TOKENS_TOPIC, cleanup_policy="delete")
+    with pytest.raises(SinkError, match=r"the topic amadou-tokens must have cleanup\.policy=compact: change it"):
+        KafkaSink(topic, own_kafka.address, exactly_once=True).check("sums", Sum)

@@ -1,4 +1,4 @@
-"""Counts of channels and minutes, from a topic into a topic, a table and files at once."""
+"""Counts of channels and minutes, from a topic into two topics, a table and files at once."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -50,7 +50,10 @@ job = Job(
     handler=Minutes(),
     sources={"in": KafkaSource(Param("TOPIC"), Param("KAFKA"), max_records_per_batch=60_000, **KAFKA)},
     sinks={
-        "to_topic": KafkaSink(Param("OUT"), Param("KAFKA"), key="channel", **KAFKA),
+        "to_topic": [
+            KafkaSink(Param("OUT"), Param("KAFKA"), key="channel", **KAFKA),
+            KafkaSink(Param("ONCE"), Param("KAFKA"), key="channel", exactly_once=True, **KAFKA),
+        ],
         "to_table": PostgresSink(
             Param("POSTGRES"), "minutes", username=Param("PGUSER"), password=Param("PGPASSWORD", secret=True)
         ),

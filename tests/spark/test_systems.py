@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from tests.services import KafkaLogin
 from tests.spark.minutes import BEGIN, MINUTE
-from tests.topics import contents, fill, make_topic
+from tests.topics import committed, contents, fill, make_topic
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,7 @@ def test_nothing_is_lost_and_what_comes_twice_is_known_by_its_id(
     kafka: str, kafka_sasl: KafkaLogin, postgres: str, tmp_path: Path
 ) -> None:
     drawn = random.Random(11)
-    incoming, outgoing = make_topic(kafka, 3), make_topic(kafka, 3)
+    incoming, outgoing, once = (make_topic(kafka, 3) for _ in range(3))
     expected: Counter[tuple[str, datetime]] = Counter()
     views: list[dict[str, Any]] = []
     for number in range(EVENTS):
@@ -43,7 +43,8 @@ def test_nothing_is_lost_and_what_comes_twice_is_known_by_its_id(
     fill(kafka, incoming, views)
     with psycopg.connect(postgres, autocommit=True) as database:
         database.execute("CREATE TABLE minutes (channel text, minute timestamptz, sum bigint)")
-        settings = {"TOPIC": incoming, "KAFKA": kafka_sasl.address, "OUT": outgoing, "FILES": str(tmp_path / "files")}
+        settings = {"TOPIC": incoming, "KAFKA": kafka_sasl.address, "OUT": outgoing, "ONCE": once}
+        settings["FILES"] = str(tmp_path / "files")
         secrets = {"KAFKA_PASSWORD": kafka_sasl.password, "PGPASSWORD": urlsplit(postgres).password or ""}
         settings["KAFKA_USER"] = kafka_sasl.user
         for kill in range(KILLS):
@@ -62,6 +63,10 @@ def test_nothing_is_lost_and_what_comes_twice_is_known_by_its_id(
     lines = [line for path in (tmp_path / "files").glob("*.jsonl") for line in path.read_bytes().splitlines()]
     assert sums(lines) == expected
     assert len(lines) == len(expected), "none came twice"
+
+    values = [record.value() or b"" for record in committed(kafka, once)]
+    assert sums(values) == expected
+    assert len(values) == len(expected), "none came twice for readers of committed records"
 
     records = {dict(record.headers() or ())["amadou-id"]: record.value() or b"" for record in contents(kafka, outgoing)}
     assert sums(list(records.values())) == expected

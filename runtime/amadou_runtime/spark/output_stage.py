@@ -69,7 +69,8 @@ class OutputStage:
 
     def _open(self, port: str, number: int, part: str) -> SinkWriter:
         job = self.payload.load().job
-        return sink_of(job, port).open(SinkBatch(self.run, job.name, port, number, port_codec(job, port)), part)
+        codec = port_codec(job, port)
+        return sink_of(job, port).open(SinkBatch(self.run, job.name, port, number, codec, self.batches_before), part)
 
 
 end_with_spark()

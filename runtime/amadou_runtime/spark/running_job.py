@@ -311,9 +311,10 @@ class RunningJob:
         check_held(self._job, all_held(status.held for status in ranges.values()), decision.down)
         letters = self._clock.letters.then(self._job, results.callback_calls, results.failures)
         began = time.perf_counter()
+        before = identity.batches_before
         for port in self._job.sinks:
             codec = port_codec(self._job, port)
-            batch = SinkBatch(identity.run, self._job.name, port, number + identity.batches_before, codec)
+            batch = SinkBatch(identity.run, self._job.name, port, number + before, codec, before)
             sink_of(self._job, port).commit(batch, [message for _, message in results.parts.get(port, [])])
         if self._before_first is not None:
             self._before_first()

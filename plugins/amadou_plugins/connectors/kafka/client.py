@@ -96,10 +96,13 @@ class Cluster:
 class Patience:
     """Tracks how long a cluster has not answered, and logs the outage. Raises an error after `give_up_after`, or
     earlier if waiting cannot help.
+
+    :param needed: what the user should check if the cluster does not answer
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, needed: str = "that tls= is correct") -> None:
         self._cluster = cluster
+        self._needed = needed
         self._last: str | None = None
         self._refused: str | None = None
         self._since: float | None = None
@@ -133,7 +136,7 @@ class Patience:
             self._last = self._since = None
             raise cluster.error(
                 f"{cluster.label}: Kafka at {cluster.servers} did not answer for {limit:g} s: check that Kafka is "
-                f"running and reachable from this machine, and that tls= is correct ({last})"
+                f"running and reachable from this machine, and {self._needed} ({last})"
             )
         if waited >= _QUIET and not self._has_warned:
             _logger.warning("Kafka at %s does not answer; waiting for up to %g s (%s)", cluster.servers, limit, last)

@@ -1,5 +1,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -11,6 +12,7 @@ from amadou.fields import field_types
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 from amadou_plugins.connectors.kafka.client import Cluster, ClusterSettings, Patience
 from amadou_plugins.connectors.kafka.offsets import Offsets
+from amadou_plugins.connectors.kafka.transactions import Part, TransactionalWriter, check_transactions
 
 DEDUPLICATION_HEADER = "amadou-id"
 _WAIT = 0.2
@@ -61,17 +63,24 @@ def _key_bytes(key: Any) -> bytes | None:
 @attrs.frozen
 class KafkaSink(ClusterSettings, Sink):
     """Writes each value as a record to a Kafka topic: as JSON, or as the bytes that the port's codec returns.
-    At-least-once.
+    At-least-once, or exactly-once for readers with ``isolation.level=read_committed``.
 
-    Each record has an ``amadou-id`` header that identifies the run, the port, the batch and the value. After a crash,
-    the sink writes the records of the reprocessed batch again with the same ids, so readers can drop duplicates. The
-    sink writes records while their batch is being processed, so the topic can also contain records from a failed batch.
+    Unless the sink is exactly-once, each record has an ``amadou-id`` header that identifies the run, the port, the
+    batch and the value. After a crash, the sink writes the records of the reprocessed batch again with the same ids, so
+    readers can drop duplicates. The sink writes records while their batch is being processed, so the topic can also
+    contain records from a failed batch.
 
     :param topic: the topic, which must exist
     :param servers: bootstrap servers, as a comma-separated list of ``host:port``
     :param key: field whose value becomes the record's key; `bytes` are written unchanged, and other values as text.
         Records with the same key go to the same partition, in the order in which each worker writes them. By default,
         records have no key
+    :param exactly_once: `True` to write each part of a batch in a transaction, together with a token that says that
+        the part has been written. When the batch is reprocessed after a crash, the parts with a token are not written
+        again. The tokens are in the topic ``amadou-tokens``, which the sink creates. The handler must be deterministic:
+        reprocessed, a batch must collect the same values. The cluster needs transactions, and the login needs the
+        permission to use transactional ids that begin with ``amadou-``. Workers hold a part's records in memory until
+        the part is complete. The parts of a batch become visible one by one, before the batch is committed
     :param username: user to log in as, through SASL
     :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
     :param mechanism: SASL mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``
@@ -81,12 +90,16 @@ class KafkaSink(ClusterSettings, Sink):
     :raises SinkError: a setting is invalid
     """
 
-    guarantee = "at-least-once"
-
     topic: str | Param
     servers: str | Param
     key: str | Param | None = attrs.field(default=None, kw_only=True)
+    exactly_once: bool | Param = attrs.field(default=False, kw_only=True)
     _error = SinkError
+
+    @property
+    def guarantee(self) -> str:  # type: ignore[override]
+        """`exactly-once` or `at-least-once`."""
+        return "exactly-once" if self.exactly_once is True else "at-least-once"
 
     def codec(self, type_: Any) -> Codec[Any]:
         return JsonCodec(type_) if self.key is None else _KeyedCodec(type_, str(self.key))
@@ -100,12 +113,17 @@ class KafkaSink(ClusterSettings, Sink):
             )
         self.cluster.check_installed()
         Offsets(self.cluster, [str(self.topic)]).partitions()
+        if self.exactly_once:
+            check_transactions(self.cluster, str(self.topic))
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
         if self.key is not None and not isinstance(batch.codec, _KeyedCodec):
             raise SinkError(
                 f"{self.cluster.label}: key= conflicts with the codec of port {batch.port!r}: remove one of the two"
             )
+        if self.exactly_once:
+            records = partial(_records, batch)
+            return TransactionalWriter(self.cluster, str(self.topic), Part.of(batch, str(self.topic), part), records)
         return _KafkaWriter(_producer(self.cluster), str(self.topic), batch, part)
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
@@ -115,6 +133,15 @@ class KafkaSink(ClusterSettings, Sink):
     def cluster(self) -> Cluster:
         """The sink's cluster."""
         return self._cluster(str(self.topic))
+
+
+def _records(batch: SinkBatch, encoded_values: Sequence[Any]) -> Any:
+    """Return encoded values as pairs of a record's key and its value."""
+    if isinstance(batch.codec, _KeyedCodec):
+        return encoded_values
+    if encoded_values and isinstance(encoded_values[0], bytes):
+        return ((None, encoded) for encoded in encoded_values)
+    return ((None, line) for line in json_lines(batch, encoded_values))
 
 
 class _KafkaWriter(SinkWriter):
@@ -127,18 +154,11 @@ class _KafkaWriter(SinkWriter):
 
     def write(self, encoded_values: Sequence[Any]) -> None:
         produce, topic, prefix, seen = self._producer.produce, self._topic, self._prefix, self._seen
-        for key, value in self._records(encoded_values):
+        for key, value in _records(self._batch, encoded_values):
             # The ids depend on content rather than position, because the order of a batch's results can change.
             digest = hashlib.blake2b(value, digest_size=8).hexdigest()
             count = seen[digest] = seen.get(digest, 0) + 1
             produce(topic, value, key, f"{prefix}-{digest}-{count}")
-
-    def _records(self, encoded_values: Sequence[Any]) -> Any:
-        if isinstance(self._batch.codec, _KeyedCodec):
-            return encoded_values
-        if encoded_values and isinstance(encoded_values[0], bytes):
-            return ((None, encoded) for encoded in encoded_values)
-        return ((None, line) for line in json_lines(self._batch, encoded_values))
 
     def finish(self) -> None:
         self._producer.flush()

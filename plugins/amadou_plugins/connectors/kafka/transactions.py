@@ -1,0 +1,324 @@
+"""Writes parts of batches to Kafka in transactions, each part once.
+
+A part is written in one transaction, together with a token: a record in a topic of its own that says which batch of the
+part was written last. A part that is written again, because its batch is processed again or because Spark repeats its
+task, finds the token and writes nothing. Before that, it takes over the part's transactional id. So Kafka ends the
+transaction of a writer that has died, and refuses to commit that of one that is still running elsewhere.
+"""
+
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NoReturn, TypeVar
+
+import attrs
+import orjson
+
+from amadou import SinkBatch, SinkWriter
+from amadou.errors import SinkError
+from amadou_plugins.connectors.kafka.client import ANSWER_WITHIN, Cluster, Patience
+
+T = TypeVar("T")
+TOKENS_TOPIC: Final = "amadou-tokens"
+_PARTITIONS: Final = 16
+_TRANSACTION_SECONDS: Final = 60
+"""Kafka aborts a transaction that is open for longer, such as that of a process that has died."""
+_MOST_TAKEOVERS: Final = 5
+_WAIT: Final = 0.2
+_NEEDED: Final = "that its brokers have transactions (transaction.state.log.replication.factor)"
+_SETTINGS: Final[dict[str, Any]] = {
+    "linger.ms": 20,
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": 1_000_000,
+    "delivery.report.only.error": True,
+    "transaction.timeout.ms": 1000 * _TRANSACTION_SECONDS,
+}
+_writers: dict[tuple[Any, ...], "_Transactions"] = {}
+"""Producers of this process by their settings and transactional ids, cached because connections are costly."""
+_readers: dict[tuple[Any, ...], "_Tokens"] = {}
+"""The tokens that this process has read, by the settings of the cluster."""
+
+
+@attrs.frozen
+class Part:
+    """A part of the batches of a port.
+
+    :param id: the part's name among all parts of all runs; also its transactional id
+    :param number: number of the batch
+    """
+
+    id: str
+    number: int
+
+    @classmethod
+    def of(cls, batch: SinkBatch, topic: str, part: str) -> "Part":
+        """Return a part of a batch that is written to a topic."""
+        return cls(f"amadou-{batch.run}-{batch.batches_before}-{batch.port}-{topic}-{part}", batch.number)
+
+    @property
+    def partition(self) -> int:
+        """The partition of the topic of tokens. Parts in other partitions do not have to wait for each other."""
+        return zlib.crc32(self.id.encode()) % _PARTITIONS
+
+
+def _make_tokens_topic(cluster: Cluster) -> None:
+    """Create the topic of tokens if it does not exist.
+
+    :raises SinkError: it cannot be created, or is not compacted
+    """
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+    admin = cluster.client(AdminClient, {})
+    topic = NewTopic(TOKENS_TOPIC, _PARTITIONS, config={"cleanup.policy": "compact"})
+    try:
+        admin.create_topics([topic], request_timeout=ANSWER_WITHIN)[TOKENS_TOPIC].result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise SinkError(
+                f"{cluster.label}: the topic {TOKENS_TOPIC} cannot be created: create it with {_PARTITIONS} partitions "
+                f"and cleanup.policy=compact, or grant the permission to do so ({error.args[0].str()})"
+            ) from None
+    resource = ConfigResource(ResourceType.TOPIC, TOKENS_TOPIC)
+    try:
+        found = admin.describe_configs([resource], request_timeout=ANSWER_WITHIN)[resource].result()
+    except KafkaException:
+        return  # without the permission to look, the topic is trusted
+    if "compact" not in str(found["cleanup.policy"].value):
+        raise SinkError(f"{cluster.label}: the topic {TOKENS_TOPIC} must have cleanup.policy=compact: change it")
+
+
+def check_transactions(cluster: Cluster, topic: str) -> None:
+    """Raise an error unless the cluster has transactions, and the topic of tokens.
+
+    :raises SinkError: as above
+    """
+    _make_tokens_topic(cluster)
+    _Transactions(cluster, f"amadou-check-{topic}").take_over()
+
+
+class TransactionalWriter(SinkWriter):
+    """Writes a part in a transaction, unless it has been written. Until then, its records are in memory, so that they
+    can be written again if another writer takes over the part.
+
+    :param records: function that returns pairs of key and value for encoded values
+    """
+
+    def __init__(self, cluster: Cluster, topic: str, part: Part, records: Callable[[Sequence[Any]], Any]) -> None:
+        self._cluster, self._topic, self._part, self._records = cluster, topic, part, records
+        self._encoded_values: list[Any] = []
+
+    def write(self, encoded_values: Sequence[Any]) -> None:
+        self._encoded_values.extend(encoded_values)
+
+    def finish(self) -> None:
+        part, transactions = self._part, _transactions(self._cluster, self._part)
+        for _ in range(_MOST_TAKEOVERS):
+            transactions.take_over()
+            if _tokens(self._cluster).latest(part) >= part.number:
+                return
+            try:
+                with transactions.transaction() as produce:
+                    for key, value in self._records(self._encoded_values):
+                        produce(self._topic, value, key)
+                    produce(TOKENS_TOPIC, orjson.dumps({"batch": part.number}), part.id.encode(), part.partition)
+                return
+            except _FencedError:
+                continue
+        raise SinkError(f"{self._cluster.label}: other writers take over the part {part.id} again and again")
+
+    def abort(self) -> None:
+        self._encoded_values.clear()
+
+
+class _FencedError(Exception):
+    """Another writer has taken over the transactional id."""
+
+
+class _Transactions:
+    """The transactions of a part; see librdkafka's transactional producer."""
+
+    def __init__(self, cluster: Cluster, id_: str) -> None:
+        self._cluster, self._id = cluster, id_
+        self._patience = Patience(cluster, needed=_NEEDED)
+        self._client: Any = None
+        self._failed: Any = None
+
+    def take_over(self) -> None:
+        """End the transactions of other writers with this id, unless no other writer has had it meanwhile.
+
+        :raises SinkError: the cluster has no transactions, refuses them, or does not answer
+        """
+        from confluent_kafka import Producer
+
+        if self._client is not None:
+            return
+        own = {**_SETTINGS, "transactional.id": self._id, "error_cb": self._patience.note, "on_delivery": self._note}
+        client = self._cluster.client(Producer, own)
+        self._failed = None
+        self._call(lambda: client.init_transactions(ANSWER_WITHIN))
+        self._client = client
+
+    @contextmanager
+    def transaction(self) -> Iterator[Callable[..., None]]:
+        """Begin a transaction, and yield a function that adds a record to it. Commit it at the end of the block.
+
+        :raises _FencedError: another writer has taken over the id
+        :raises SinkError: the cluster does not accept a record
+        """
+        self._failed = None
+        try:
+            self._call(self._client.begin_transaction)
+            yield self._produce
+            self._call(lambda: self._client.flush(_WAIT), until=lambda left: not left)
+            self._call(lambda: self._client.commit_transaction(ANSWER_WITHIN))
+        except BaseException:
+            self._abort()
+            raise
+
+    def _produce(self, topic: str, value: bytes, key: bytes | None, partition: int = -1) -> None:
+        from confluent_kafka import KafkaException
+
+        while True:
+            try:
+                self._client.produce(topic, value, key, partition)
+            except BufferError:
+                self._client.poll(_WAIT)
+            except KafkaException as error:
+                self._raise(error.args[0])
+            else:
+                break
+        self._client.poll(0)
+        if self._failed is not None:
+            self._raise(self._failed)
+
+    def _abort(self) -> None:
+        """Abort the transaction, if possible. Otherwise the next writer of the part aborts it."""
+        from confluent_kafka import KafkaException
+
+        client, self._client = self._client, None
+        with suppress(KafkaException):
+            client.purge()
+            client.abort_transaction(ANSWER_WITHIN)
+        self._patience.ends()
+
+    def _call(self, call: Callable[[], T], until: Callable[[T], bool] = lambda _: True) -> T:
+        """Make a call until it succeeds."""
+        from confluent_kafka import KafkaException
+
+        self._patience.begins()
+        while True:
+            try:
+                result = call()
+            except KafkaException as failed:
+                if not failed.args[0].retriable():
+                    self._raise(failed.args[0])
+                self._patience.waits(failed.args[0])
+                continue
+            if self._failed is not None:
+                self._raise(self._failed)
+            if until(result):
+                self._patience.ends()
+                return result
+            self._patience.waits()
+
+    def _note(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failed = error
+
+    def _raise(self, error: Any) -> NoReturn:
+        from confluent_kafka import KafkaError
+
+        if error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
+            raise _FencedError(error.str())
+        raise SinkError(
+            f"{self._cluster.label}: Kafka at {self._cluster.servers} did not accept a transaction: check {_NEEDED} "
+            f"and that the login may use transactional ids that begin with amadou- ({error.str()})"
+        )
+
+
+class _Tokens:
+    """Reads the topic of tokens."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        from confluent_kafka import Consumer
+        from confluent_kafka.admin import AdminClient
+
+        own = {"group.id": "amadou", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        own |= {"enable.partition.eof": True}
+        self._cluster = cluster
+        self._patience = Patience(cluster)
+        self._client = cluster.client(Consumer, {**own, "error_cb": self._patience.note})
+        self._admin = cluster.client(AdminClient, {"error_cb": self._patience.note})
+        self._positions: dict[int, int] = {}
+        self._latest: dict[str, int] = {}
+
+    def latest(self, part: Part) -> int:
+        """Return the number of the last batch of a part that has been written; -1 if there is none.
+
+        :raises SinkError: the topic cannot be read
+        """
+        from confluent_kafka import TopicPartition
+
+        end = self._end(part.partition)
+        position = self._positions.get(part.partition, 0)
+        if position < end:
+            self._client.assign([TopicPartition(TOKENS_TOPIC, part.partition, position)])
+        limit = time.monotonic() + _TRANSACTION_SECONDS + self._cluster.give_up_after.total_seconds()
+        while position < end:
+            message = self._client.poll(_WAIT)
+            if message is not None:
+                position = self._take(message, position)
+            if time.monotonic() > limit:  # longer than any transaction can be open
+                raise SinkError(f"{self._cluster.label}: the topic {TOKENS_TOPIC} cannot be read to its end")
+        self._positions[part.partition] = position
+        return self._latest.get(part.id, -1)
+
+    def _take(self, message: Any, position: int) -> int:
+        """Take a token, or an event of the client. Return the position after it."""
+        from confluent_kafka import KafkaError
+
+        error = message.error()
+        if error is None:
+            self._latest[message.key().decode()] = orjson.loads(message.value())["batch"]
+        elif error.code() != KafkaError._PARTITION_EOF:
+            self._patience.waits(error)
+            return position
+        # Only the event at the end of the partition says that there are no tokens before the markers of transactions.
+        return int(message.offset()) + (error is None)
+
+    def _end(self, partition: int) -> int:
+        """Return the offset after the last record, also of transactions that are still open."""
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        at = TopicPartition(TOKENS_TOPIC, partition)
+        self._patience.begins()
+        while True:
+            try:
+                found = self._admin.list_offsets(
+                    {at: OffsetSpec.latest()},
+                    isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                    request_timeout=ANSWER_WITHIN,
+                )
+                end = found[at].result().offset
+            except KafkaException as error:
+                self._patience.waits(error.args[0])
+            else:
+                self._patience.ends()
+                return int(end)
+
+
+def _transactions(cluster: Cluster, part: Part) -> _Transactions:
+    key = part.id, *cluster.key({})
+    if key not in _writers:
+        _writers[key] = _Transactions(cluster, part.id)
+    return _writers[key]
+
+
+def _tokens(cluster: Cluster) -> _Tokens:
+    key = cluster.key({})
+    if key not in _readers:
+        _readers[key] = _Tokens(cluster)
+    return _readers[key]
