@@ -11,7 +11,7 @@ import pytest
 from attrs import frozen
 from confluent_kafka import KafkaError, Producer
 from tests.services import KafkaLogin, OwnService
-from tests.topics import committed, contents, delete_records, fill, make_topic
+from tests.topics import PATIENCE, committed, contents, delete_records, fill, make_topic
 
 from amadou import (
     Handler,
@@ -684,6 +684,31 @@ def test_a_process_takes_back_a_part_that_another_one_wrote(parts: Parts) -> Non
     parts.write(1, "b")
     parts.write(2, "c")
     assert parts.names == "abc"
+
+
+def test_a_token_is_found_behind_the_open_transaction_of_another_part(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Producer({"bootstrap.servers": parts.server, "log_level": 0, "transactional.id": uuid4().hex})
+    original = transactions._Transactions.transaction
+
+    def second(self: Any) -> Any:
+        other.init_transactions(PATIENCE)
+        other.begin_transaction()
+        for partition in range(16):
+            other.produce(transactions.TOKENS_TOPIC, b'{"batch": 0}', b"other", partition)
+        assert other.flush(PATIENCE) == 0
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions._Transactions, "transaction", second)
+        parts.write(0, "ab")
+    forget()
+    ended = threading.Timer(2, other.abort_transaction)
+    ended.start()
+    parts.write(0, "ab")
+    ended.join()
+    assert parts.names == "ab"
 
 
 def test_a_part_contains_other_keys_after_a_checkpoint_was_rescaled(parts: Parts) -> None:
