@@ -3,15 +3,17 @@ import logging
 import pickle
 import threading
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import attrs
 import pytest
 from attrs import frozen
 from confluent_kafka import KafkaError, Producer
 from tests.services import KafkaLogin, OwnService
-from tests.topics import PATIENCE, committed, contents, delete_records, fill, make_topic
+from tests.topics import PATIENCE, committed, contents, delete, delete_records, fill, make_topic
 
 from amadou import (
     Handler,
@@ -33,6 +35,7 @@ from amadou_plugins.connectors.kafka import transactions
 from amadou_plugins.connectors.kafka.client import Patience
 from amadou_plugins.connectors.kafka.offsets import LATEST, Range, furthest_behind, limited, shares
 from amadou_plugins.connectors.kafka.planned_offsets import Planned
+from amadou_plugins.connectors.kafka.transactions import Part
 from amadou_runtime import TestRun, run
 from amadou_runtime.core.ports import port_codec
 
@@ -574,9 +577,12 @@ class Parts:
         self.batches_before = 0
 
     def open(self, number: int, part: str = "00000") -> Any:
-        return self.sink.open(SinkBatch(self.run, "summing", "sums", number, self.codec, self.batches_before), part)
+        return self.sink.open(self.batch(number), part)
 
-    def encoded(self, names: str) -> list[Any]:
+    def batch(self, number: int) -> SinkBatch:
+        return SinkBatch(self.run, "summing", "sums", number, self.codec, self.batches_before)
+
+    def encoded(self, names: Iterable[str]) -> list[Any]:
         return [self.codec.encode(Sum(name, TIME, 1)) for name in names]
 
     def write(self, number: int, names: str, part: str = "00000") -> None:
@@ -627,7 +633,7 @@ def test_the_transaction_of_a_writer_that_died_is_ended(parts: Parts, monkeypatc
     class DiedError(BaseException):
         pass
 
-    def die(call: Any) -> None:
+    def die(_: Any) -> None:
         raise DiedError
 
     with monkeypatch.context() as patch:
@@ -644,15 +650,13 @@ def test_the_transaction_of_a_writer_that_died_is_ended(parts: Parts, monkeypatc
 
 def before_commit(patch: pytest.MonkeyPatch, act: Any) -> None:
     """Call a function when all records of a part have been sent, and before their transaction is committed."""
-    original = transactions._Transactions._call
+    original = transactions._Transactions._flush
 
-    def call(self: Any, given: Any, **more: Any) -> Any:
-        result = original(self, given, **more)
-        if "flush" in getattr(getattr(given, "__code__", None), "co_names", ()):
-            act(self)
-        return result
+    def flush(self: Any) -> None:
+        original(self)
+        act(self)
 
-    patch.setattr(transactions._Transactions, "_call", call)
+    patch.setattr(transactions._Transactions, "_flush", flush)
 
 
 def test_a_writer_that_another_one_overtakes_writes_nothing(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -736,8 +740,48 @@ def test_a_cluster_without_transactions_is_named(own_kafka: OwnService) -> None:
         sink.check("sums", Sum)
 
 
-def test_a_topic_of_tokens_that_forgets_is_refused(own_kafka: OwnService) -> None:
-    topic = make_topic(own_kafka.address)
-    make_topic(own_kafka.address, name=transactions.TOKENS_TOPIC, cleanup_policy="delete")
-    with pytest.raises(SinkError, match=r"the topic amadou-tokens must have cleanup\.policy=compact: change it"):
-        KafkaSink(topic, own_kafka.address, exactly_once=True).check("sums", Sum)
+def test_a_topic_of_tokens_that_forgets_or_is_too_small_is_refused(own_kafka: OwnService) -> None:
+    server, tokens = own_kafka.address, transactions.TOKENS_TOPIC
+    sink = KafkaSink(make_topic(server), server, exactly_once=True)
+    make_topic(server, name=tokens)
+    with pytest.raises(SinkError, match="the topic amadou-tokens has 1 partitions: it needs 16"):
+        sink.check("sums", Sum)
+    for policy in ("delete", "compact,delete"):
+        delete(server, tokens)
+        make_topic(server, 16, name=tokens, cleanup_policy=policy)
+        with pytest.raises(SinkError, match=r"the topic amadou-tokens must have cleanup\.policy=compact: change it"):
+            sink.check("sums", Sum)
+
+
+def test_parts_of_ports_and_topics_with_similar_names_differ(parts: Parts) -> None:
+    names = {
+        Part.of(attrs.evolve(parts.batch(0), port=port), topic, "0").id for port, topic in (("a", "b-a"), ("a-b", "a"))
+    }
+    assert len(names) == 2
+
+
+def test_a_large_part_that_another_process_overtook_is_written_once(parts: Parts) -> None:
+    """The client learns of it while it still gets records."""
+    parts.write(0, "a")
+    mine = dict(transactions._writers)
+    forget()
+    parts.write(1, "b")
+    transactions._writers.clear()
+    transactions._writers.update(mine)
+    writer = parts.open(2)
+    writer.write(parts.encoded("c") * 200_000)
+    writer.finish()
+    assert parts.names == "ab" + 200_000 * "c"
+
+
+def test_a_record_that_kafka_refuses_ends_the_run(parts: Parts) -> None:
+    writer = parts.open(0)
+    writer.write(parts.encoded(["x" * 3_000_000]))
+    with pytest.raises(SinkError, match="did not accept a transaction"):
+        writer.finish()
+
+
+def test_few_producers_are_kept(parts: Parts) -> None:
+    for part in range(transactions._MOST_WRITERS + 2):
+        parts.write(0, "a", part=f"{part:05}")
+    assert len(transactions._writers) == transactions._MOST_WRITERS

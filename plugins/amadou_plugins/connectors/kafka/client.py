@@ -181,19 +181,24 @@ class Admin:
         topics = self._answer(lambda: self._client.list_topics(timeout=ANSWER_WITHIN)).topics
         return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
-    def offsets(self, wanted: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], int]:
+    def offsets(
+        self, wanted: Mapping[tuple[str, int], Any], with_open_transactions: bool = False
+    ) -> dict[tuple[str, int], int]:
         """Return the requested offset of each partition.
 
         :param wanted: an `OffsetSpec` for each topic and partition
+        :param with_open_transactions: `True` if the latest offset is after the records of transactions that have not
+            ended. By default, it is before these records, because they are read only after their transaction has ended
         :raises AmadouError: the cluster does not answer, or refuses the request
         """
         from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 
+        isolation = IsolationLevel.READ_UNCOMMITTED if with_open_transactions else IsolationLevel.READ_COMMITTED
+
         def ask() -> dict[tuple[str, int], int]:
             found = self._client.list_offsets(
                 {TopicPartition(*partition): spec for partition, spec in wanted.items()},
-                # an open transaction is read only after it ends
-                isolation_level=IsolationLevel.READ_COMMITTED,
+                isolation_level=isolation,
                 request_timeout=ANSWER_WITHIN,
             )
             offsets = {(at.topic, at.partition): future.result().offset for at, future in found.items()}

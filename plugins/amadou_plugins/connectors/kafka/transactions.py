@@ -8,6 +8,7 @@ transaction of a writer that has died, and refuses to commit that of one that is
 
 import time
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn, TypeVar
@@ -17,14 +18,17 @@ import orjson
 
 from amadou import SinkBatch, SinkWriter
 from amadou.errors import SinkError
-from amadou_plugins.connectors.kafka.client import ANSWER_WITHIN, Cluster, Patience
+from amadou_plugins.connectors.kafka.client import ANSWER_WITHIN, Admin, Cluster, Patience
 
 T = TypeVar("T")
 TOKENS_TOPIC: Final = "amadou-tokens"
 _PARTITIONS: Final = 16
 _TRANSACTION_SECONDS: Final = 60
 """Kafka aborts a transaction that is open for longer, such as that of a process that has died."""
-_MOST_TAKEOVERS: Final = 5
+_SLOW_ABORT_SECONDS: Final = 30
+"""Kafka looks for transactions to abort at intervals."""
+_MOST_TRANSACTIONS: Final = 5
+_MOST_WRITERS: Final = 8
 _WAIT: Final = 0.2
 _NEEDED: Final = "that its brokers have transactions (transaction.state.log.replication.factor)"
 _SETTINGS: Final[dict[str, Any]] = {
@@ -34,8 +38,8 @@ _SETTINGS: Final[dict[str, Any]] = {
     "delivery.report.only.error": True,
     "transaction.timeout.ms": 1000 * _TRANSACTION_SECONDS,
 }
-_writers: dict[tuple[Any, ...], "_Transactions"] = {}
-"""Producers of this process by their settings and transactional ids, cached because connections are costly."""
+_writers: OrderedDict[tuple[Any, ...], "_Transactions"] = OrderedDict()
+"""The producers of this process that were used last, cached because connections are costly."""
 _readers: dict[tuple[Any, ...], "_Tokens"] = {}
 """The tokens that this process has read, by the settings of the cluster."""
 
@@ -54,7 +58,7 @@ class Part:
     @classmethod
     def of(cls, batch: SinkBatch, topic: str, part: str) -> "Part":
         """Return a part of a batch that is written to a topic."""
-        return cls(f"amadou-{batch.run}-{batch.batches_before}-{batch.port}-{topic}-{part}", batch.number)
+        return cls(f"amadou-{batch.run}/{batch.batches_before}/{topic}/{part}/{batch.port}", batch.number)
 
     @property
     def partition(self) -> int:
@@ -63,29 +67,31 @@ class Part:
 
 
 def _make_tokens_topic(cluster: Cluster) -> None:
-    """Create the topic of tokens if it does not exist.
-
-    :raises SinkError: it cannot be created, or is not compacted
-    """
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-    admin = cluster.client(AdminClient, {})
-    topic = NewTopic(TOKENS_TOPIC, _PARTITIONS, config={"cleanup.policy": "compact"})
-    try:
-        admin.create_topics([topic], request_timeout=ANSWER_WITHIN)[TOKENS_TOPIC].result()
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise SinkError(
-                f"{cluster.label}: the topic {TOKENS_TOPIC} cannot be created: create it with {_PARTITIONS} partitions "
-                f"and cleanup.policy=compact, or grant the permission to do so ({error.args[0].str()})"
-            ) from None
+    admin, existing = cluster.client(AdminClient, {}), Admin(cluster)
+    if TOKENS_TOPIC not in existing.partitions():
+        topic = NewTopic(TOKENS_TOPIC, _PARTITIONS, config={"cleanup.policy": "compact"})
+        try:
+            admin.create_topics([topic], request_timeout=ANSWER_WITHIN)[TOKENS_TOPIC].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise SinkError(
+                    f"{cluster.label}: the topic {TOKENS_TOPIC} cannot be created: create it with {_PARTITIONS} "
+                    f"partitions and cleanup.policy=compact, or grant the permission to do so ({error.args[0].str()})"
+                ) from None
+    partitions = existing.partitions().get(TOKENS_TOPIC, range(_PARTITIONS))  # a new topic is not known at once
+    if len(partitions) != _PARTITIONS:
+        raise SinkError(
+            f"{cluster.label}: the topic {TOKENS_TOPIC} has {len(partitions)} partitions: it needs {_PARTITIONS}"
+        )
     resource = ConfigResource(ResourceType.TOPIC, TOKENS_TOPIC)
     try:
         found = admin.describe_configs([resource], request_timeout=ANSWER_WITHIN)[resource].result()
     except KafkaException:
         return  # without the permission to look, the topic is trusted
-    if "compact" not in str(found["cleanup.policy"].value):
+    if found["cleanup.policy"].value != "compact":
         raise SinkError(f"{cluster.label}: the topic {TOKENS_TOPIC} must have cleanup.policy=compact: change it")
 
 
@@ -113,27 +119,32 @@ class TransactionalWriter(SinkWriter):
         self._encoded_values.extend(encoded_values)
 
     def finish(self) -> None:
-        part, transactions = self._part, _transactions(self._cluster, self._part)
-        for _ in range(_MOST_TAKEOVERS):
-            transactions.take_over()
-            if _tokens(self._cluster).latest(part) >= part.number:
-                return
+        part, last = self._part, ""
+        for _ in range(_MOST_TRANSACTIONS):
+            transactions = _transactions(self._cluster, part)
             try:
+                transactions.take_over()
+                if _tokens(self._cluster).latest(part) >= part.number:
+                    return
                 with transactions.transaction() as produce:
                     for key, value in self._records(self._encoded_values):
                         produce(self._topic, value, key)
                     produce(TOKENS_TOPIC, orjson.dumps({"batch": part.number}), part.id.encode(), part.partition)
                 return
-            except _FencedError:
-                continue
-        raise SinkError(f"{self._cluster.label}: other writers take over the part {part.id} again and again")
+            except _LostError as error:
+                last = str(error)
+        raise SinkError(
+            f"{self._cluster.label}: a part of batch {part.number} with {len(self._encoded_values)} records could not "
+            f"be written in {_MOST_TRANSACTIONS} transactions of up to {_TRANSACTION_SECONDS} s each: check that Kafka "
+            f"is fast enough, and that no other program uses transactional ids that begin with amadou- ({last})"
+        )
 
     def abort(self) -> None:
         self._encoded_values.clear()
 
 
-class _FencedError(Exception):
-    """Another writer has taken over the transactional id."""
+class _LostError(Exception):
+    """A transaction has been lost: another writer has taken over its id, or Kafka has aborted it."""
 
 
 class _Transactions:
@@ -164,14 +175,14 @@ class _Transactions:
     def transaction(self) -> Iterator[Callable[..., None]]:
         """Begin a transaction, and yield a function that adds a record to it. Commit it at the end of the block.
 
-        :raises _FencedError: another writer has taken over the id
+        :raises _LostError: the transaction is lost; whether it has been committed is not known
         :raises SinkError: the cluster does not accept a record
         """
         self._failed = None
         try:
             self._call(self._client.begin_transaction)
             yield self._produce
-            self._call(lambda: self._client.flush(_WAIT), until=lambda left: not left)
+            self._flush()
             self._call(lambda: self._client.commit_transaction(ANSWER_WITHIN))
         except BaseException:
             self._abort()
@@ -180,18 +191,34 @@ class _Transactions:
     def _produce(self, topic: str, value: bytes, key: bytes | None, partition: int = -1) -> None:
         from confluent_kafka import KafkaException
 
-        while True:
-            try:
-                self._client.produce(topic, value, key, partition)
-            except BufferError:
-                self._client.poll(_WAIT)
-            except KafkaException as error:
-                self._raise(error.args[0])
-            else:
-                break
-        self._client.poll(0)
-        if self._failed is not None:
-            self._raise(self._failed)
+        try:
+            while True:
+                try:
+                    self._client.produce(topic, value, key, partition)
+                except BufferError:
+                    self._client.poll(_WAIT)
+                else:
+                    break
+            self._client.poll(0)
+        except KafkaException as error:
+            self._raise(error.args[0])
+        self._check()
+
+    def _flush(self) -> None:
+        """Wait until all records have been sent."""
+        from confluent_kafka import KafkaException
+
+        try:
+            while left := len(self._client):
+                self._client.flush(_WAIT)
+                self._check()
+                if len(self._client) < left:
+                    self._patience.ends()
+                else:
+                    self._patience.waits()
+        except KafkaException as error:
+            self._raise(error.args[0])
+        self._check()
 
     def _abort(self) -> None:
         """Abort the transaction, if possible. Otherwise the next writer of the part aborts it."""
@@ -203,7 +230,7 @@ class _Transactions:
             client.abort_transaction(ANSWER_WITHIN)
         self._patience.ends()
 
-    def _call(self, call: Callable[[], T], until: Callable[[T], bool] = lambda _: True) -> T:
+    def _call(self, call: Callable[[], T]) -> T:
         """Make a call until it succeeds."""
         from confluent_kafka import KafkaException
 
@@ -216,22 +243,32 @@ class _Transactions:
                     self._raise(failed.args[0])
                 self._patience.waits(failed.args[0])
                 continue
-            if self._failed is not None:
-                self._raise(self._failed)
-            if until(result):
-                self._patience.ends()
-                return result
-            self._patience.waits()
+            self._check()
+            self._patience.ends()
+            return result
 
     def _note(self, error: Any, _: Any) -> None:
-        if error is not None:
-            self._failed = error
+        self._failed = self._failed or error
+
+    def _check(self) -> None:
+        """Raise the error with which Kafka has refused a record."""
+        if self._failed is not None:
+            self._raise(self._failed)
 
     def _raise(self, error: Any) -> NoReturn:
         from confluent_kafka import KafkaError
 
-        if error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
-            raise _FencedError(error.str())
+        lost = (
+            # another writer has taken over: the error itself, and what calls return after it
+            *(KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED),
+            *(KafkaError._FATAL, KafkaError._STATE, KafkaError._INCONSISTENT),
+            *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT),
+            # Kafka has aborted the transaction, or has forgotten the id
+            *(KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError.INVALID_TXN_STATE),
+            *(KafkaError.UNKNOWN_PRODUCER_ID, KafkaError.INVALID_PRODUCER_ID_MAPPING),
+        )
+        if error.code() in lost:
+            raise _LostError(error.str())
         raise SinkError(
             f"{self._cluster.label}: Kafka at {self._cluster.servers} did not accept a transaction: check {_NEEDED} "
             f"and that the login may use transactional ids that begin with amadou- ({error.str()})"
@@ -243,14 +280,13 @@ class _Tokens:
 
     def __init__(self, cluster: Cluster) -> None:
         from confluent_kafka import Consumer
-        from confluent_kafka.admin import AdminClient
 
         own = {"group.id": "amadou", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        own |= {"enable.partition.eof": True}
+        own |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
         self._cluster = cluster
         self._patience = Patience(cluster)
         self._client = cluster.client(Consumer, {**own, "error_cb": self._patience.note})
-        self._admin = cluster.client(AdminClient, {"error_cb": self._patience.note})
+        self._admin = Admin(cluster)
         self._positions: dict[int, int] = {}
         self._latest: dict[str, int] = {}
 
@@ -260,15 +296,18 @@ class _Tokens:
         :raises SinkError: the topic cannot be read
         """
         from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
 
-        end = self._end(part.partition)
+        at = TOKENS_TOPIC, part.partition
+        end = self._admin.offsets({at: OffsetSpec.latest()}, with_open_transactions=True)[at]
         position = self._positions.get(part.partition, 0)
         if position < end:
-            self._client.assign([TopicPartition(TOKENS_TOPIC, part.partition, position)])
-        limit = time.monotonic() + _TRANSACTION_SECONDS + self._cluster.give_up_after.total_seconds()
+            self._client.assign([TopicPartition(*at, position)])
+        patience = _TRANSACTION_SECONDS + _SLOW_ABORT_SECONDS + self._cluster.give_up_after.total_seconds()
+        limit = time.monotonic() + patience
         while position < end:
             message = self._client.poll(_WAIT)
-            if message is not None:
+            if message is not None and message.partition() in (part.partition, None):
                 position = self._take(message, position)
             if time.monotonic() > limit:  # longer than any transaction can be open
                 raise SinkError(f"{self._cluster.label}: the topic {TOKENS_TOPIC} cannot be read to its end")
@@ -288,32 +327,14 @@ class _Tokens:
         # Only the event at the end of the partition says that there are no tokens before the markers of transactions.
         return int(message.offset()) + (error is None)
 
-    def _end(self, partition: int) -> int:
-        """Return the offset after the last record, also of transactions that are still open."""
-        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-        from confluent_kafka.admin import OffsetSpec
-
-        at = TopicPartition(TOKENS_TOPIC, partition)
-        self._patience.begins()
-        while True:
-            try:
-                found = self._admin.list_offsets(
-                    {at: OffsetSpec.latest()},
-                    isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                    request_timeout=ANSWER_WITHIN,
-                )
-                end = found[at].result().offset
-            except KafkaException as error:
-                self._patience.waits(error.args[0])
-            else:
-                self._patience.ends()
-                return int(end)
-
 
 def _transactions(cluster: Cluster, part: Part) -> _Transactions:
     key = part.id, *cluster.key({})
     if key not in _writers:
         _writers[key] = _Transactions(cluster, part.id)
+    _writers.move_to_end(key)
+    if len(_writers) > _MOST_WRITERS:
+        _writers.popitem(last=False)
     return _writers[key]
 
 
