@@ -696,13 +696,13 @@ def test_a_token_is_found_behind_the_open_transaction_of_another_part(
     other = Producer({"bootstrap.servers": parts.server, "log_level": 0, "transactional.id": uuid4().hex})
     original = transactions._Transactions.transaction
 
-    def second(self: Any) -> Any:
+    def second(self: Any, number: int) -> Any:
         other.init_transactions(PATIENCE)
         other.begin_transaction()
         for partition in range(16):
             other.produce(transactions.TOKENS_TOPIC, b'{"batch": 0}', b"other", partition)
         assert other.flush(PATIENCE) == 0
-        return original(self)
+        return original(self, number)
 
     with monkeypatch.context() as patch:
         patch.setattr(transactions._Transactions, "transaction", second)

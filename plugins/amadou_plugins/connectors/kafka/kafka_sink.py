@@ -114,7 +114,7 @@ class KafkaSink(ClusterSettings, Sink):
         self.cluster.check_installed()
         Offsets(self.cluster, [str(self.topic)]).partitions()
         if self.exactly_once:
-            check_transactions(self.cluster, str(self.topic))
+            check_transactions(self.cluster)
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
         if self.key is not None and not isinstance(batch.codec, _KeyedCodec):

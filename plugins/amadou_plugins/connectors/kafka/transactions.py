@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn, TypeVar
+from uuid import uuid4
 
 import attrs
 import orjson
@@ -95,13 +96,13 @@ def _make_tokens_topic(cluster: Cluster) -> None:
         raise SinkError(f"{cluster.label}: the topic {TOKENS_TOPIC} must have cleanup.policy=compact: change it")
 
 
-def check_transactions(cluster: Cluster, topic: str) -> None:
-    """Raise an error unless the cluster has transactions, and the topic of tokens.
+def check_transactions(cluster: Cluster) -> None:
+    """Raise an error unless the cluster has transactions. Create the topic of tokens if it does not exist.
 
-    :raises SinkError: as above
+    :raises SinkError: the cluster has no transactions, or the topic cannot be created or used
     """
     _make_tokens_topic(cluster)
-    _Transactions(cluster, f"amadou-check-{topic}").take_over()
+    _Transactions(cluster, Part(f"amadou-check/{uuid4().hex}", 0)).take_over()
 
 
 class TransactionalWriter(SinkWriter):
@@ -124,9 +125,9 @@ class TransactionalWriter(SinkWriter):
             transactions = _transactions(self._cluster, part)
             try:
                 transactions.take_over()
-                if _tokens(self._cluster).latest(part) >= part.number:
+                if transactions.written >= part.number:
                     return
-                with transactions.transaction() as produce:
+                with transactions.transaction(part.number) as produce:
                     for key, value in self._records(self._encoded_values):
                         produce(self._topic, value, key)
                     produce(TOKENS_TOPIC, orjson.dumps({"batch": part.number}), part.id.encode(), part.partition)
@@ -148,16 +149,23 @@ class _LostError(Exception):
 
 
 class _Transactions:
-    """The transactions of a part; see librdkafka's transactional producer."""
+    """The transactions of a part; see librdkafka's transactional producer.
 
-    def __init__(self, cluster: Cluster, id_: str) -> None:
-        self._cluster, self._id = cluster, id_
+    :param part: the part, in any batch
+    """
+
+    def __init__(self, cluster: Cluster, part: Part) -> None:
+        self.written = -1
+        """Number of the part's last batch that has been written. If another writer has written a later one, it has
+        taken over, so that Kafka refuses the next transaction of this one."""
+        self._cluster, self._part = cluster, part
         self._patience = Patience(cluster, needed=_NEEDED)
         self._client: Any = None
         self._failed: Any = None
 
     def take_over(self) -> None:
-        """End the transactions of other writers with this id, unless no other writer has had it meanwhile.
+        """End the transactions of other writers of the part, and look up what they have written. Does nothing if this
+        writer has taken over before, and has not lost a transaction since.
 
         :raises SinkError: the cluster has no transactions, refuses them, or does not answer
         """
@@ -165,15 +173,18 @@ class _Transactions:
 
         if self._client is not None:
             return
-        own = {**_SETTINGS, "transactional.id": self._id, "error_cb": self._patience.note, "on_delivery": self._note}
-        client = self._cluster.client(Producer, own)
+        callbacks = {"error_cb": self._patience.note, "on_delivery": self._note}
+        client = self._cluster.client(Producer, {**_SETTINGS, "transactional.id": self._part.id, **callbacks})
         self._failed = None
         self._call(lambda: client.init_transactions(ANSWER_WITHIN))
+        self.written = _tokens(self._cluster).latest(self._part)
         self._client = client
 
     @contextmanager
-    def transaction(self) -> Iterator[Callable[..., None]]:
+    def transaction(self, number: int) -> Iterator[Callable[..., None]]:
         """Begin a transaction, and yield a function that adds a record to it. Commit it at the end of the block.
+
+        :param number: number of the batch
 
         :raises _LostError: the transaction is lost; whether it has been committed is not known
         :raises SinkError: the cluster does not accept a record
@@ -184,6 +195,7 @@ class _Transactions:
             yield self._produce
             self._flush()
             self._call(lambda: self._client.commit_transaction(ANSWER_WITHIN))
+            self.written = number
         except BaseException:
             self._abort()
             raise
@@ -282,7 +294,7 @@ class _Tokens:
         from confluent_kafka import Consumer
 
         own = {"group.id": "amadou", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        own |= {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        own |= {"enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}
         self._cluster = cluster
         self._patience = Patience(cluster)
         self._client = cluster.client(Consumer, {**own, "error_cb": self._patience.note})
@@ -331,7 +343,7 @@ class _Tokens:
 def _transactions(cluster: Cluster, part: Part) -> _Transactions:
     key = part.id, *cluster.key({})
     if key not in _writers:
-        _writers[key] = _Transactions(cluster, part.id)
+        _writers[key] = _Transactions(cluster, part)
     _writers.move_to_end(key)
     if len(_writers) > _MOST_WRITERS:
         _writers.popitem(last=False)
