@@ -102,7 +102,7 @@ def check_transactions(cluster: Cluster) -> None:
     :raises SinkError: the cluster has no transactions, or the topic cannot be created or used
     """
     _make_tokens_topic(cluster)
-    _Transactions(cluster, Part(f"amadou-check/{uuid4().hex}", 0)).take_over()
+    _Transactions(cluster, Part(f"amadou-check/{uuid4().hex}", 0)).end_others()
 
 
 class TransactionalWriter(SinkWriter):
@@ -169,23 +169,30 @@ class _Transactions:
 
         :raises SinkError: the cluster has no transactions, refuses them, or does not answer
         """
-        from confluent_kafka import Producer
-
         if self._client is not None:
             return
+        client = self.end_others()
+        self.written = _tokens(self._cluster).latest(self._part)
+        self._client = client
+
+    def end_others(self) -> Any:
+        """End the transactions of other writers of the part. Return a new client for transactions.
+
+        :raises SinkError: the cluster has no transactions, refuses them, or does not answer
+        """
+        from confluent_kafka import Producer
+
         callbacks = {"error_cb": self._patience.note, "on_delivery": self._note}
         client = self._cluster.client(Producer, {**_SETTINGS, "transactional.id": self._part.id, **callbacks})
         self._failed = None
         self._call(lambda: client.init_transactions(ANSWER_WITHIN))
-        self.written = _tokens(self._cluster).latest(self._part)
-        self._client = client
+        return client
 
     @contextmanager
     def transaction(self, number: int) -> Iterator[Callable[..., None]]:
         """Begin a transaction, and yield a function that adds a record to it. Commit it at the end of the block.
 
         :param number: number of the batch
-
         :raises _LostError: the transaction is lost; whether it has been committed is not known
         :raises SinkError: the cluster does not accept a record
         """
