@@ -77,7 +77,7 @@ def test_a_restarted_run_shows_what_the_run_before_did(shop: Shop, spark: Any) -
         assert numbers(browser)[-len(before) :] == before
         pipeline = browser.document("pipeline")
         assert pipeline["sources"]["orders"]["records"] == 1
-        assert pipeline["description"]["handler"] == "shop.Shop"
+        assert pipeline["description"]["handler"] == "customers.Shop"
     shop.file.write_text(shop.file.read_text().replace('event.value["cents"]', 'event.value.get("cents", 0)'))
     assert "1 passed" in shop.test(code)
 
