@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urljoin
 
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.wait import WebDriverWait
@@ -89,8 +89,17 @@ class Chromium:
 
     def wait(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
         """Wait until a condition holds, and return its value. It may use elements that the page replaces."""
-        wait = WebDriverWait(self.driver, seconds, 0.05, [StaleElementReferenceException])
+        wait = WebDriverWait(self.driver, seconds, 0.05, [StaleElementReferenceException, NoSuchElementException])
         return wait.until(lambda _: condition())
+
+    def click(self, by: str, value: str) -> None:
+        """Click an element as soon as it is there, also while the page replaces its content."""
+
+        def clicked(driver: Any) -> bool:
+            driver.find_element(by, value).click()
+            return True
+
+        self.wait(clicked)
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other, where the focus is."""

@@ -290,10 +290,10 @@ def test_a_refresh_keeps_the_focus_what_is_open_and_what_is_scrolled(shop: ShopC
 
 def test_a_dead_letter_leads_to_its_test(shop: ShopConsole, chromium: Chromium) -> None:
     chromium.open(shop.url, "/letters")
-    chromium.driver.find_element("link text", "KeyError: 'cents'").click()
+    chromium.click("link text", "KeyError: 'cents'")
     chromium.wait(lambda: "State before" in chromium.text("main"))
     assert "line 48, in on_event" in chromium.text("main")
-    chromium.driver.find_element("xpath", "//button[text()='Show a test that fails with this error']").click()
+    chromium.click("xpath", "//button[text()='Show a test that fails with this error']")
     chromium.wait(lambda: "def test_on_event_without_key_error" in chromium.text("main"))
     link = chromium.driver.find_element("link text", "Download test_dead_letter.py")
     assert "def test_on_event" in chromium.run(
@@ -337,11 +337,11 @@ def test_pages_work_without_javascript(shop: ShopConsole, chromium: Chromium) ->
     chromium.allow_scripts(False)
     chromium.open(shop.url)
     for title in PAGES.values():
-        chromium.driver.find_element("link text", title).click()
+        chromium.click("link text", title)
         chromium.wait(lambda title=title: chromium.text("[aria-current=page]") == title)
         assert "shop" in chromium.text("h1")
         assert not chromium.run("return document.getElementById('refresh').checkVisibility()")
-    chromium.driver.find_element("link text", "State").click()
+    chromium.click("link text", "State")
     chromium.driver.find_element("id", "key").send_keys(CUSTOMER)
-    chromium.driver.find_element("css selector", "form button").click()
+    chromium.click("css selector", "form button")
     chromium.wait(lambda: "{'20533': 5450}" in chromium.text("main"))

@@ -55,7 +55,7 @@ def find(key: str, total: int, chromium: Chromium) -> None:
         field.send_keys(key, Keys.ENTER)
         return f"total ValueSpec int\n{total}\n" in chromium.text("main")
 
-    chromium.driver.find_element("link text", "State").click()
+    chromium.click("link text", "State")
     chromium.wait(shows_total)
 
 
@@ -90,15 +90,15 @@ def test_a_dead_letter_leads_to_a_test_that_fails_with_its_error(
         until(lambda: running.summary.counts.events == 2)
         assert console.url is not None
         chromium.open(console.url)
-        chromium.driver.find_element("link text", "Dead letters and late events").click()
-        chromium.driver.find_element("link text", "KeyError: 'cents'").click()
+        chromium.click("link text", "Dead letters and late events")
+        chromium.click("link text", "KeyError: 'cents'")
         assert "in on_event" in chromium.text("pre.error")
-        chromium.driver.find_element("xpath", "//button[text()='Show a test that fails with this error']").click()
+        chromium.click("xpath", "//button[text()='Show a test that fails with this error']")
         printed = shop.test(chromium.text("pre.source"))
         assert "1 failed" in printed
         assert "KeyError: 'cents'" in printed
-        chromium.driver.find_element("link text", "Back to the dead letter").click()
-        chromium.driver.find_element("link text", "'b'").click()
+        chromium.click("link text", "Back to the dead letter")
+        chromium.click("link text", "'b'")
         assert "Nothing is stored for the key 'b'." in chromium.text("main")
     finally:
         running.stop()
