@@ -95,8 +95,8 @@ class Chromium:
     def click(self, by: str, value: str) -> None:
         """Click an element as soon as it is there, also while the page replaces its content."""
 
-        def clicked(driver: Any) -> bool:
-            driver.find_element(by, value).click()
+        def clicked() -> bool:
+            self.driver.find_element(by, value).click()
             return True
 
         self.wait(clicked)
