@@ -3,7 +3,8 @@ import logging
 import pickle
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -607,6 +608,16 @@ def forget() -> None:
     transactions._readers.clear()
 
 
+@contextmanager
+def another_process() -> Iterator[None]:
+    """What is written in this block, another process writes; this one keeps its producers."""
+    mine = dict(transactions._writers)
+    forget()
+    yield
+    transactions._writers.clear()
+    transactions._writers.update(mine)
+
+
 def test_a_part_that_is_written_again_is_written_once(parts: Parts) -> None:
     assert parts.sink.guarantee == "exactly-once"
     parts.write(0, "ab")
@@ -666,11 +677,8 @@ def test_a_writer_that_another_one_overtakes_writes_nothing(parts: Parts, monkey
     def overtake(_: Any) -> None:
         if not overtaken:
             overtaken.append(True)
-            mine = dict(transactions._writers)
-            forget()
-            parts.write(0, "ab")
-            transactions._writers.clear()
-            transactions._writers.update(mine)
+            with another_process():
+                parts.write(0, "ab")
 
     before_commit(monkeypatch, overtake)
     parts.write(0, "ab")
@@ -680,11 +688,8 @@ def test_a_writer_that_another_one_overtakes_writes_nothing(parts: Parts, monkey
 
 def test_a_process_takes_back_a_part_that_another_one_wrote(parts: Parts) -> None:
     parts.write(0, "a")
-    mine = dict(transactions._writers)
-    forget()
-    parts.write(1, "b")
-    transactions._writers.clear()
-    transactions._writers.update(mine)
+    with another_process():
+        parts.write(1, "b")
     parts.write(1, "b")
     parts.write(2, "c")
     assert parts.names == "abc"
@@ -763,11 +768,8 @@ def test_parts_of_ports_and_topics_with_similar_names_differ(parts: Parts) -> No
 def test_a_large_part_that_another_process_overtook_is_written_once(parts: Parts) -> None:
     """The client learns of it while it still gets records."""
     parts.write(0, "a")
-    mine = dict(transactions._writers)
-    forget()
-    parts.write(1, "b")
-    transactions._writers.clear()
-    transactions._writers.update(mine)
+    with another_process():
+        parts.write(1, "b")
     writer = parts.open(2)
     writer.write(parts.encoded("c") * 200_000)
     writer.finish()

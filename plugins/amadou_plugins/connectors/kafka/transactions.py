@@ -196,6 +196,8 @@ class _Transactions:
         :raises _LostError: the transaction is lost; whether it has been committed is not known
         :raises SinkError: the cluster does not accept a record
         """
+        from confluent_kafka import KafkaException
+
         self._failed = None
         try:
             self._call(self._client.begin_transaction)
@@ -203,40 +205,33 @@ class _Transactions:
             self._flush()
             self._call(lambda: self._client.commit_transaction(ANSWER_WITHIN))
             self.written = number
+        except KafkaException as error:
+            self._abort()
+            self._raise(error.args[0])
         except BaseException:
             self._abort()
             raise
 
     def _produce(self, topic: str, value: bytes, key: bytes | None, partition: int = -1) -> None:
-        from confluent_kafka import KafkaException
-
-        try:
-            while True:
-                try:
-                    self._client.produce(topic, value, key, partition)
-                except BufferError:
-                    self._client.poll(_WAIT)
-                else:
-                    break
-            self._client.poll(0)
-        except KafkaException as error:
-            self._raise(error.args[0])
+        while True:
+            try:
+                self._client.produce(topic, value, key, partition)
+            except BufferError:
+                self._client.poll(_WAIT)
+            else:
+                break
+        self._client.poll(0)
         self._check()
 
     def _flush(self) -> None:
         """Wait until all records have been sent."""
-        from confluent_kafka import KafkaException
-
-        try:
-            while left := len(self._client):
-                self._client.flush(_WAIT)
-                self._check()
-                if len(self._client) < left:
-                    self._patience.ends()
-                else:
-                    self._patience.waits()
-        except KafkaException as error:
-            self._raise(error.args[0])
+        while left := len(self._client):
+            self._client.flush(_WAIT)
+            self._check()
+            if len(self._client) < left:
+                self._patience.ends()
+            else:
+                self._patience.waits()
         self._check()
 
     def _abort(self) -> None:
