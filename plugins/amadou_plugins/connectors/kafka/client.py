@@ -16,6 +16,13 @@ from amadou_plugins.connectors._settings import check_secret, check_time, reveal
 T = TypeVar("T")
 ANSWER_WITHIN = 4.0
 """Timeout of a single request, in seconds."""
+PRODUCER_SETTINGS: Mapping[str, Any] = {
+    "linger.ms": 20,
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": 1_000_000,
+    "delivery.report.only.error": True,
+}
+"""Settings of all producers."""
 _PAUSE = 0.5
 _QUIET = 3.0
 """Seconds after which an outage is logged."""

@@ -10,7 +10,7 @@ from amadou import Codec, Param, Sink, SinkBatch, SinkWriter
 from amadou.errors import EncodeError, SinkError
 from amadou.fields import field_types
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors.kafka.client import Cluster, ClusterSettings, Patience
+from amadou_plugins.connectors.kafka.client import PRODUCER_SETTINGS, Cluster, ClusterSettings, Patience
 from amadou_plugins.connectors.kafka.offsets import Offsets
 from amadou_plugins.connectors.kafka.transactions import Part, TransactionalWriter, check_transactions
 
@@ -20,10 +20,7 @@ _WRITING = {
     # A connection sends one request at a time so that retries do not change the order of records. With idempotent
     # producers, each worker would wait half a second for a producer id, although readers can drop duplicates by id.
     "max.in.flight.requests.per.connection": 1,
-    "linger.ms": 20,
-    "compression.type": "lz4",
-    "queue.buffering.max.messages": 1_000_000,
-    "delivery.report.only.error": True,
+    **PRODUCER_SETTINGS,
 }
 _producers: dict[tuple[Any, ...], "_Producer"] = {}
 """Producers of this process by their settings, cached because connections are costly."""

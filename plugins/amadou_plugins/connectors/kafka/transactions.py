@@ -19,7 +19,7 @@ import orjson
 
 from amadou import SinkBatch, SinkWriter
 from amadou.errors import SinkError
-from amadou_plugins.connectors.kafka.client import ANSWER_WITHIN, Admin, Cluster, Patience
+from amadou_plugins.connectors.kafka.client import ANSWER_WITHIN, PRODUCER_SETTINGS, Admin, Cluster, Patience
 
 T = TypeVar("T")
 TOKENS_TOPIC: Final = "amadou-tokens"
@@ -32,13 +32,7 @@ _MOST_TRANSACTIONS: Final = 5
 _MOST_WRITERS: Final = 8
 _WAIT: Final = 0.2
 _NEEDED: Final = "that its brokers have transactions (transaction.state.log.replication.factor)"
-_SETTINGS: Final[dict[str, Any]] = {
-    "linger.ms": 20,
-    "compression.type": "lz4",
-    "queue.buffering.max.messages": 1_000_000,
-    "delivery.report.only.error": True,
-    "transaction.timeout.ms": 1000 * _TRANSACTION_SECONDS,
-}
+_SETTINGS: Final = {**PRODUCER_SETTINGS, "transaction.timeout.ms": 1000 * _TRANSACTION_SECONDS}
 _writers: OrderedDict[tuple[Any, ...], "_Transactions"] = OrderedDict()
 """The producers of this process that were used last, cached because connections are costly."""
 _readers: dict[tuple[Any, ...], "_Tokens"] = {}
