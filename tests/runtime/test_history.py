@@ -1,5 +1,6 @@
 """What a checkpoint records about its last batches."""
 
+import json
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,7 +75,8 @@ def test_what_cannot_be_read_is_left_out(files: LocalFiles) -> None:
     written(files, report(0, dead_letters=[LETTER]), report(1))
     history = files.directory / "history"
     (history / "0").write_text((history / "0").read_text() + '\n{"number": 2}\nnonsense\n[]')
-    (history / "dead_letters").write_text('nonsense\n{"batch": 0}\n[]')
+    without_batch = json.dumps({"letter": json.loads((history / "dead_letters").read_text())["letter"]})
+    (history / "dead_letters").write_text(f'nonsense\n{{"batch": 0}}\n[]\n{without_batch}')
     (history / "job").write_text("nonsense")
     (history / "other").write_text("nonsense")
     assert read_history(files) == [report(0), report(1)]

@@ -195,10 +195,10 @@ def _letters_of(files: Files) -> dict[int, dict[str, Any]]:
         for line in (files.read(f"{_DIRECTORY}/{name}") or "").splitlines():
             try:
                 entry = orjson.loads(line)
-                letter = _converter().structure(entry["letter"], kind)
+                number, letter = entry["batch"], _converter().structure(entry["letter"], kind)
             except Exception:  # cattrs raises many kinds of errors for lines that another release has written
                 continue
-            found.setdefault(entry["batch"], {}).setdefault(name, []).append(letter)
+            found.setdefault(number, {}).setdefault(name, []).append(letter)
     return found
 
 
