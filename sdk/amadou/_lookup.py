@@ -96,7 +96,8 @@ class Lookup(Spec, Generic[K, V]):
         self.on_failure = on_failure
         self.key = key
         self.type: Any = type
-        self._fetch = fetch
+        self.fetch: Any = fetch
+        """The function that was passed; `None` if a method of the handler fetches the answers."""
         self._method: str | None = None
         self._name = name
         self.kept: MapSpec[Any, Any] | None = None
@@ -112,7 +113,7 @@ class Lookup(Spec, Generic[K, V]):
 
     def fetched_by(self, method: F) -> F:
         """Mark the handler method that fetches the answers: ``(self, keys)``."""
-        if self._fetch is not None or self._method is not None:
+        if self.fetch is not None or self._method is not None:
             raise SpecError("a lookup has two functions: remove one")
         self._method = method.__name__
         return method
@@ -124,9 +125,9 @@ class Lookup(Spec, Generic[K, V]):
         """
         if self._method is not None:
             return getattr(handler, self._method)  # type: ignore[no-any-return]
-        if self._fetch is None:
+        if self.fetch is None:
             raise SpecError("no function fetches the answers: pass one, or mark a method with fetched_by")
-        return self._fetch
+        return self.fetch  # type: ignore[no-any-return]
 
     def get(self, subject: Subject, key: K) -> V | None:
         """Return the answer for a key; `None` if the service has no answer.
@@ -154,15 +155,10 @@ class Lookup(Spec, Generic[K, V]):
             return ()
         return needed if isinstance(needed, list | set | frozenset) else (needed,)
 
-    @property
-    def fetch(self) -> Any:
-        """The function that was passed to the constructor; `None` if a method of the handler fetches the answers."""
-        return self._fetch
-
     def with_fetch(self, fetch: Callable[[list[K]], Any]) -> Self:
         """Return a lookup with another function."""
         made = copy(self)
-        made._fetch, made._method = fetch, None
+        made.fetch, made._method = fetch, None
         return made
 
     def answering(self, answers: Mapping[K, Any]) -> Self:
@@ -170,7 +166,7 @@ class Lookup(Spec, Generic[K, V]):
         return self.with_fetch(_Answers(answers))
 
     def check(self) -> None:
-        if self._fetch is None and self._method is None:
+        if self.fetch is None and self._method is None:
             raise SpecError("no function fetches the answers: pass one, or mark a method with fetched_by")
         if self.kept is not None:
             self.kept.check()
@@ -179,7 +175,7 @@ class Lookup(Spec, Generic[K, V]):
         return shown(self.type)
 
     def __repr__(self) -> str:
-        function = self._method or getattr(self._fetch, "__name__", type(self._fetch).__name__)
+        function = self._method or getattr(self.fetch, "__name__", type(self.fetch).__name__)
         return f"Lookup({function})"
 
 

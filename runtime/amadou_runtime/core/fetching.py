@@ -72,7 +72,7 @@ def _on_loop(lookup: Lookup[Any, Any], function: Fetch, batches: list[list[Any]]
             except Exception as error:
                 failure = error
             answers.update(_failed(keys, failure))
-            if isinstance(failure, LookupAnswerError):
+            if tries == lookup.retries or isinstance(failure, LookupAnswerError):
                 return
             await asyncio.sleep(_PAUSE * 2**tries)
 
