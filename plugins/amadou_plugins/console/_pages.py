@@ -38,7 +38,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= FILTERS
+        self._templates.filters |= {**FILTERS, "parts": svg_parts}
 
     def overview(self, request: Request) -> Response:
         points = {name: chart["points"] for name, chart in self._api.charts(request).items()}
@@ -49,9 +49,7 @@ class Pages:
             }
             for name, of in points.items()
         }
-        last = self._api.overview(request)["last_batch"]
-        parts = svg_parts({} if last is None else last["stage_seconds"])
-        return self._page(request, "overview.html", charts=charts, series=SERIES, parts=parts)
+        return self._page(request, "overview.html", charts=charts, series=SERIES)
 
     def pipeline(self, request: Request) -> Response:
         return self._page(request, "pipeline.html", pipeline=self._api.pipeline(request))
