@@ -25,6 +25,7 @@ from amadou._port import SinkSpec
 from amadou._report import BatchReport, Counts, FailedBatch, PartitionReport, Run, RunSummary
 from amadou._run_control import RunControl
 from amadou._secret import Secret
+from amadou._stage import FromPort, Stage
 from amadou._state_reader import StateReader
 from amadou._subject import Subject, Timer
 from amadou._value import ValueSpec, ValueState
@@ -48,6 +49,7 @@ __all__ = [
     "DependsOn",
     "EventColumns",
     "FailedBatch",
+    "FromPort",
     "Handler",
     "Invoke",
     "Job",
@@ -76,6 +78,7 @@ __all__ = [
     "SinkSpec",
     "SinkWriter",
     "Source",
+    "Stage",
     "StateReader",
     "Subject",
     "Timer",

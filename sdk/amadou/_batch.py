@@ -30,6 +30,40 @@ class Port:
         self.encode_rows: Callable[[list[tuple[Any, ...]]], list[Any]] | None = getattr(codec, "encode_rows", None)
         self.encoded_values: list[Any] = []
 
+    def collect(self, key: Key | None, timestamp: datetime, value: Any) -> None:
+        """Encode a value, and add it.
+
+        :param key: the key of the callback that collects the value; `None` if it has no key
+        :param timestamp: the time of this callback's event or timer
+        """
+        self.encoded_values.append(self.encode(value))
+
+
+class FeedingPort(Port):
+    """A port that feeds other stages. Its values are collected with their origin: as lists of the callback's key, the
+    callback's time and the encoded value.
+
+    :param codec: the codec for the values that are passed to other stages
+    :param written: the port with the values for the port's sinks; `None` if the port does not have a sink
+    """
+
+    __slots__ = ("written",)
+
+    def __init__(self, codec: Any, written: Port | None) -> None:
+        super().__init__(codec)
+        self.encode_rows = None
+        self.written = written
+
+    def collect(self, key: Key | None, timestamp: datetime, value: Any) -> None:
+        if self.written is not None:
+            self.written.collect(key, timestamp, value)
+        self.encoded_values.append([key, timestamp, self.encode(value)])
+
+
+def fed_output(port: str) -> str:
+    """Return the name under which the values of a port for other stages are among the outputs of a batch."""
+    return f"{port} →"
+
 
 class Keeper(Protocol):
     """Checks that components, including components created at run time, can read the stored state."""
@@ -72,6 +106,7 @@ class Batch:
         "late_events",
         "lookup_errors",
         "lookups",
+        "outputs",
         "ports",
         "stored",
         "tables",
@@ -124,6 +159,17 @@ class Batch:
         """`True` while dead letters are replayed."""
         self.has_timer_callback = has_timer_callback
         self.ports = ports
+        """The ports into which values are collected, by name."""
+        self.outputs: dict[str, Port] = {}
+        """The ports with the results of the batch, by output: those with the values for sinks by name, and those with
+        the values for other stages by `fed_output`."""
+        for name, port in ports.items():
+            if not isinstance(port, FeedingPort):
+                self.outputs[name] = port
+                continue
+            if port.written is not None:
+                self.outputs[name] = port.written
+            self.outputs[fed_output(name)] = port
         self.watermark_micros = watermark_micros
         self.watermark = None if watermark_micros is None else from_micros(watermark_micros)
         self.tables = tables

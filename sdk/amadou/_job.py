@@ -1,11 +1,11 @@
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from datetime import timedelta
 from types import CodeType, FunctionType, MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeVar
 
 import attrs
 
@@ -16,53 +16,20 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
 from amadou._lookup import Lookup
 from amadou._params import Param, params_of, with_values
 from amadou._port import SinkSpec, declared_specs
+from amadou._settings import (
+    HandlerSettings,
+    as_tuple,
+    frozen_mapping,
+    pickled_state,
+    restore_state,
+    sinks_by_port,
+    sources_by_name,
+)
 from amadou._spec import Spec
-from amadou._time import seconds_or_time
+from amadou._stage import FedSource, FromPort, Stage, cycle, in_order, job_settings, stage_problems
 from amadou._vectorized import VectorizedHandler
 from amadou.dependencies import DependencyCallbacks, DependsOn
 from amadou.errors import AmadouError, JobError, ParamError
-
-
-def _delay(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return MappingProxyType({source: _delay(each) for source, each in value.items()})
-    return seconds_or_time(value)
-
-
-def _timeout(value: Any) -> Any:
-    return None if value is None else _delay(value)
-
-
-def _letter_bound(value: Any) -> Any:
-    """Convert a float without a fractional part into an `int`. A `Param` with `type=float` can have such a value. 1.0
-    stays a float, because 1.0 may be meant as a fraction.
-    """
-    return int(value) if type(value) is float and value.is_integer() and value != 1 else value
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-
-
-def _frozen_mapping(value: Any) -> Any:
-    return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
-
-
-# Type checkers use the parameter types of these converters as the types of the job's arguments.
-def _sources(value: Mapping[str, Source]) -> Mapping[str, Source]:
-    frozen: Mapping[str, Source] = _frozen_mapping(value)
-    return frozen
-
-
-def _sinks(value: Mapping[str, Sink | Sequence[Sink]]) -> Mapping[str, Sink | tuple[Sink, ...]]:
-    given = {port: _tuple(sinks) for port, sinks in value.items()} if isinstance(value, Mapping) else value
-    frozen: Mapping[str, Sink | tuple[Sink, ...]] = _frozen_mapping(given)
-    return frozen
-
-
-def _retired(value: Mapping[str, Literal["drop", "keep"]]) -> Mapping[str, Literal["drop", "keep"]]:
-    frozen: Mapping[str, Literal["drop", "keep"]] = _frozen_mapping(value)
-    return frozen
 
 
 def _of(source: str, given: Any) -> Any:
@@ -73,17 +40,19 @@ _OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead
 """The job settings that add the ports for late events and dead letters, by port."""
 
 
+S = TypeVar("S", "Job", Stage)
+
 _IDLE_IN_MEMORY = timedelta(seconds=5)
 """Default idle timeout for handlers with in-memory windows. If events stop arriving, these windows close at most 10
 seconds later than if events kept arriving."""
 
 
-_BySource: TypeAlias = timedelta | float | Param | Mapping[str, timedelta | float | Param]
-
-
 @attrs.frozen(eq=False)
-class Job:
-    """A handler with its sources and sinks: the unit that is tested, described, run and submitted.
+class Job(HandlerSettings):
+    """A handler with its sources and sinks, or several stages: the unit that is tested, described, run and submitted.
+
+    A job with one handler has `handler`, `sources` and `sinks`. A job with several handlers has `stages` instead, and
+    each `Stage` has the settings that concern its handler.
 
     The constructor checks the arguments and the handler, but does not access the systems that the sources and sinks
     connect to. One error reports all mistakes.
@@ -131,24 +100,23 @@ class Job:
         objects with hooks (`amadou.hookspecs`)
     :param dependencies: the dependencies between sources. While a source is down, events from its dependent sources
         are held; see `DependsOn`
+    :param stages: the stages by name, in place of `handler`, `sources` and `sinks`. A stage can read the ports of other
+        stages (`FromPort`), as long as no stage reads, directly or through others, what it emits (`semantics.md` 36).
+        A name consists of letters, digits, ``-`` and ``_``. A job with several stages needs the store `"log"`, which
+        `"auto"` then takes
+    :param feeds: the ports that feed other stages. Set by amadou on the jobs in `by_stage`
     :raises JobError: the job has mistakes; the message has one sentence per mistake
     """
 
     name: str
-    handler: Handler
-    sources: Mapping[str, Source] = attrs.field(converter=_sources)
-    sinks: Mapping[str, Sink | tuple[Sink, ...]] = attrs.field(converter=_sinks)
-    watermark_delay: _BySource = attrs.field(default=timedelta(0), converter=_delay, kw_only=True)
-    idle_timeout: _BySource | None = attrs.field(default=None, converter=_timeout, kw_only=True)
-    late_events: Literal["deliver", "drop", "divert"] = attrs.field(default="deliver", kw_only=True)
-    on_error: Literal["fail", "dead_letter"] = attrs.field(default="fail", kw_only=True)
-    max_dead_letters: float | Param | None = attrs.field(default=None, converter=_letter_bound, kw_only=True)
-    max_ahead: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
-    retired: Mapping[str, Literal["drop", "keep"]] = attrs.field(factory=dict, converter=_retired, kw_only=True)
+    handler: Handler = attrs.field(default=None)  # None only if there are stages
+    sources: Mapping[str, Source] = attrs.field(factory=dict, converter=sources_by_name)
+    sinks: Mapping[str, Sink | tuple[Sink, ...]] = attrs.field(factory=dict, converter=sinks_by_port)
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
     state: Literal["auto", "groups", "log"] = attrs.field(default="auto", kw_only=True)
-    plugins: Sequence[Any] = attrs.field(default=(), converter=_tuple, kw_only=True)
-    dependencies: Sequence[DependsOn] = attrs.field(default=(), converter=_tuple, kw_only=True)
+    plugins: Sequence[Any] = attrs.field(default=(), converter=as_tuple, kw_only=True)
+    stages: Mapping[str, Stage] = attrs.field(factory=dict, converter=frozen_mapping, kw_only=True)
+    feeds: frozenset[str] = attrs.field(default=frozenset(), repr=False, kw_only=True)
 
     component_order: Sequence[str] = attrs.field(
         init=False, repr=False, eq=False, default=attrs.Factory(lambda self: tuple(self.components), takes_self=True)
@@ -156,16 +124,19 @@ class Job:
     """The names of the handler's components in declaration order. The job stores the names, because pickling the
     handler's class for Spark workers loses the order."""
 
+    _stage_jobs: "Mapping[str, Job]" = attrs.field(init=False, repr=False, factory=dict)
+
     def __attrs_post_init__(self) -> None:
         self.validate()
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = attrs.asdict(self, recurse=False)
-        return {name: dict(value) if isinstance(value, MappingProxyType) else value for name, value in state.items()}
+    @property
+    def by_stage(self) -> "Mapping[str, Job]":
+        """The stages as jobs with one handler, by name, each after the stages that feed it. The name of such a job is
+        ``<job>.<stage>``. A job with one handler is its only stage, with an empty name.
+        """
+        return self._stage_jobs or {"": self}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            object.__setattr__(self, name, _frozen_mapping(value))
+    __getstate__, __setstate__ = pickled_state, restore_state
 
     @property
     def specs(self) -> dict[str, Any]:
@@ -209,8 +180,18 @@ class Job:
         """
         in_memory = any(component.in_memory for component in self.components.values())
         default = _IDLE_IN_MEMORY if in_memory else None
-        timeouts = {source: _of(source, self.idle_timeout) or default for source in self.sources}
+        timeouts = {source: _of(source, self.idle_timeout) or default for source in self.external_sources}
         return {source: timeout for source, timeout in timeouts.items() if timeout is not None}
+
+    @property
+    def external_sources(self) -> dict[str, Source]:
+        """The sources that are not ports of other stages, by name."""
+        return {name: source for name, source in self.sources.items() if not isinstance(source, FedSource)}
+
+    @property
+    def fed_sources(self) -> dict[str, FedSource]:
+        """The sources that are ports of other stages, by name."""
+        return {name: source for name, source in self.sources.items() if isinstance(source, FedSource)}
 
     def _own_ports(self) -> dict[str, SinkSpec[Any]]:
         ports: dict[str, SinkSpec[Any]] = {}
@@ -229,9 +210,22 @@ class Job:
     @property
     def params(self) -> list[Param]:
         """The deployment parameters of the job."""
+        if self.stages:
+            own = params_of((self,))
+            return list(dict.fromkeys((*own, *(param for job in self._stage_jobs.values() for param in job.params))))
         sinks = [sink for _, sink in self.all_sinks]
         services = [lookup.fetch for lookup in self.lookups.values()]
         return params_of((self, self.handler, *self.sources.values(), *sinks, *services, *self.dependencies))
+
+    def with_sinks(self, added: Mapping[str, Mapping[str, Sink]]) -> "Job":
+        """Return the job with more sinks.
+
+        :param added: the sinks by stage and port; see `by_stage`
+        """
+        if not self.stages:
+            return attrs.evolve(self, sinks={**self.sinks, **added[""]})
+        stages = {name: attrs.evolve(of, sinks={**of.sinks, **added[name]}) for name, of in self.stages.items()}
+        return attrs.evolve(self, stages=stages)
 
     def with_params(self, given: Mapping[str, str] = MappingProxyType({}), *, connectors: bool = True) -> "Job":
         """Return the job with each `Param` replaced by its value.
@@ -249,37 +243,52 @@ class Job:
             for name in given
             if name not in known
         ]
-        filled = with_values(self, given, problems)
-        handler = with_values(self.handler, given, problems)
-        of_connectors = problems if connectors else []
-        handler = _with_services(handler, given, of_connectors)
-        sources = {name: with_values(source, given, of_connectors) for name, source in self.sources.items()}
-        sinks = {
-            port: [with_values(sink, given, of_connectors) for sink in _several(of_port)]
-            if isinstance(of_port, tuple)
-            else with_values(of_port, given, of_connectors)
-            for port, of_port in self.sinks.items()
-        }
-        dependencies = [with_values(each, given, problems) for each in self.dependencies]
+        of_connectors: list[str] = []
+        stages = {name: _with_values(stage, given, problems, of_connectors) for name, stage in self.stages.items()}
+        filled = (
+            attrs.evolve(with_values(self, given, problems), stages=stages)
+            if stages
+            else (_with_values(self, given, problems, of_connectors))
+        )
+        problems += of_connectors if connectors else []
         if problems:
             raise ParamError(tuple(dict.fromkeys(problems)))
-        if not known:
-            return self
-        return attrs.evolve(filled, handler=handler, sources=sources, sinks=sinks, dependencies=dependencies)
+        return filled if known else self
 
     def validate(self) -> None:
         """Check the job. The constructor calls this method.
 
         :raises JobError: the job has mistakes; the message has one sentence per mistake
         """
-        problems = [
-            *self._setting_problems(),
-            *self._handler_problems(),
-            *self._connector_problems(),
-            *self._dependency_problems(),
-        ]
+        problems = self._setting_problems()
+        if self.stages != {}:
+            problems += self._stage_problems()
+        else:
+            problems += [*self._handler_problems(), *self._connector_problems(), *self._dependency_problems()]
         if problems:
             raise JobError(str(self.name), tuple(problems))
+
+    def _stage_problems(self) -> list[str]:
+        """Create the jobs of the stages. Return a sentence for each mistake."""
+        problems = [
+            f"{name} cannot be set together with stages: set it on a Stage"
+            for name in attrs.fields_dict(Stage)
+            if _is_set(self, name)
+        ]
+        if self.state == "groups" and len(self.stages) > 1:
+            problems.append('state="groups" cannot store several stages: use "log" or "auto"')
+        problems += stage_problems(self.stages)
+        if problems:
+            return problems
+        shared = {name: getattr(self, name) for name in ("key_groups", "state", "plugins")}
+        jobs: dict[str, Job] = {}
+        for name in in_order(self.stages):
+            try:
+                jobs[name] = Job(f"{self.name}.{name}", **job_settings(self.stages, name), **shared)
+            except JobError as error:
+                problems += [f"stage {name!r}: {problem}" for problem in error.problems]
+        object.__setattr__(self, "_stage_jobs", MappingProxyType(jobs))
+        return problems
 
     def _setting_problems(self) -> list[str]:
         problems = []
@@ -295,6 +304,12 @@ class Job:
             given = getattr(self, setting)
             unknown = [source for source in given if source not in self.sources] if isinstance(given, Mapping) else []
             problems += [f"{setting}: the job has no source {source!r}: correct the name" for source in unknown]
+        if isinstance(self.idle_timeout, Mapping):
+            problems += [
+                f"idle_timeout[{source!r}]: a port of another stage is never idle: remove the entry"
+                for source in self.fed_sources
+                if source in self.idle_timeout
+            ]
         groups = self.key_groups
         if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= 32768):
             problems.append(f"key_groups must be an integer from 1 to 32768, not {groups!r}")
@@ -336,6 +351,8 @@ class Job:
 
     def _handler_problems(self) -> list[str]:
         handler = self.handler
+        if handler is None:
+            return ["the job has no handler: pass handler=, or stages= for several handlers"]
         if isinstance(handler, type) and issubclass(handler, Handler):
             return [f"the handler is the class {handler.__name__}: pass an instance, {handler.__name__}()"]
         if not isinstance(handler, Handler):
@@ -406,6 +423,8 @@ class Job:
                     problems.append(f"a name in {kind} must be a non-empty string, not {name!r}")
                 if kind == "sinks" and isinstance(connector, tuple):
                     problems += _problems_of_several(name, connector)
+                elif isinstance(connector, FromPort):
+                    problems.append(f"sources[{name!r}] is a port of another stage: use it in Job(stages=…)")
                 elif not isinstance(connector, base):
                     problems.append(f"{kind}[{name!r}] must be an amadou.{base.__name__}, not {connector!r}")
         if problems or not isinstance(self.handler, Handler):
@@ -430,7 +449,8 @@ class Job:
         specs = declared_specs(self.handler).values()
         ports = {spec._name for spec in specs if isinstance(spec, SinkSpec) and spec._name is not None}
         known = ", ".join(sorted(ports)) or "none"
-        problems += [f"the port {port!r} of {handler} has no sink: add one to sinks" for port in ports - {*self.sinks}]
+        unused = ports - {*self.sinks} - self.feeds
+        problems += [f"the port {port!r} of {handler} has no sink: add one to sinks" for port in unused]
         for name in {*self.sinks} - ports - {*self._own_ports()}:
             if name in _OWN_SINKS:
                 problems.append(f"the sink {name!r} receives no values: set {_OWN_SINKS[name]} on the job")
@@ -455,10 +475,35 @@ class Job:
             f"(sources: {', '.join(map(str, self.sources)) or 'none'}): correct the name, or add the source"
             for name in sorted(unknown)
         ]
-        circle = _circle({dependent: [on for of, on in pairs if of == dependent] for dependent, _ in pairs})
+        problems += [
+            f"a dependency refers to {name!r}, which is a port of another stage: only a stage's other sources can "
+            "depend on each other"
+            for name in sorted({name for pair in pairs for name in pair if name in self.fed_sources})
+        ]
+        circle = cycle({dependent: [on for of, on in pairs if of == dependent] for dependent, _ in pairs})
         if len(circle) > 2:
             problems.append(f"sources depend on each other in a cycle: {' → '.join(circle)}: remove one DependsOn")
         return problems
+
+
+def _with_values(holder: S, given: Mapping[str, str], problems: list[str], of_connectors: list[str]) -> S:
+    """Return a job or a stage with each parameter replaced by its value; see `with_values`.
+
+    :param of_connectors: list for the sentences about parameters of sources, sinks and services
+    """
+    filled = with_values(holder, given, problems)
+    return attrs.evolve(
+        filled,
+        handler=_with_services(with_values(holder.handler, given, problems), given, of_connectors),
+        sources={name: with_values(source, given, of_connectors) for name, source in holder.sources.items()},
+        sinks={
+            port: [with_values(sink, given, of_connectors) for sink in _several(of_port)]
+            if isinstance(of_port, tuple)
+            else with_values(of_port, given, of_connectors)
+            for port, of_port in holder.sinks.items()
+        },
+        dependencies=[with_values(each, given, problems) for each in holder.dependencies],
+    )
 
 
 def _with_services(handler: Handler, given: Mapping[str, str], problems: list[str]) -> Handler:
@@ -478,6 +523,11 @@ def _of_state(spec: Spec) -> Any:
     if isinstance(spec, Lookup):
         return spec.kept
     return None if isinstance(spec, SinkSpec) else spec
+
+
+def _is_set(job: Job, setting: str) -> bool:
+    default: Any = attrs.fields_dict(Job)[setting].default
+    return bool(getattr(job, setting) != (default.factory() if isinstance(default, attrs.Factory) else default))  # type: ignore[arg-type]
 
 
 def _several(sinks: Any) -> tuple[Any, ...]:
@@ -508,22 +558,6 @@ def _in_place_of_yield(callback: str) -> str:
     if callback in ("for_job", "key_batch", "on_recover_window"):
         return "return the value"
     return "collect values with self.<port>.collect(subject, value)"
-
-
-def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the names in a dependency cycle: each name depends on the next, and the last name repeats the first.
-    The list is empty if there is no cycle.
-    """
-    for first in needs:
-        paths = [[first]]
-        while paths:
-            path = paths.pop()
-            for name in needs.get(path[-1], ()):
-                if name == first:
-                    return [*path, first]
-                if name not in path:
-                    paths.append([*path, name])
-    return []
 
 
 def _timer_setters(handler: type) -> list[str]:

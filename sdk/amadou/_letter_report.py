@@ -28,6 +28,7 @@ class DeadLetterReport:
     :param state: the key's state before the callback by spec name, as Python would show it, of 20 specs at most
     :param timers: the key's pending timers before the callback, at most 100
     :param packed: the data that `Run.reproduce` needs; `None` if it exceeds 16 KiB
+    :param stage: the name of the stage; empty in a job with one handler
     """
 
     callback: str
@@ -42,6 +43,7 @@ class DeadLetterReport:
     state: Mapping[str, str] = attrs.field(factory=dict)
     timers: Sequence[tuple[datetime, str]] = attrs.field(default=(), converter=_timers)
     packed: bytes | None = attrs.field(default=None, repr=False)
+    stage: str = ""
 
 
 @attrs.frozen
@@ -56,6 +58,7 @@ class LateEventReport:
     :param watermark: the watermark of the batch
     :param by: the name of the window or join for which the event was too late; empty if the job itself dropped or
         diverted the event
+    :param stage: the name of the stage; empty in a job with one handler
     """
 
     outcome: Literal["dropped", "diverted"]
@@ -65,3 +68,4 @@ class LateEventReport:
     value: str
     watermark: datetime
     by: str = ""
+    stage: str = ""

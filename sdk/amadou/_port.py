@@ -1,9 +1,12 @@
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import TypeForm
 
 from amadou._codec import Codec, codec_for
+from amadou._event import Key
 from amadou._spec import Spec, shown
 from amadou._subject import Subject
 from amadou.errors import EncodeError, PortError
@@ -37,14 +40,23 @@ class SinkSpec(Spec, Generic[T]):
         if port is None:
             raise PortError(self.name, tuple(subject._batch.ports))
         try:
-            port.encoded_values.append(port.encode(value))
+            port.collect(subject.key, subject.timestamp, value)
         except EncodeError as error:
             raise EncodeError(value, self.type, error.why, self.name, subject.key) from error
 
-    def collect_rows(self, subject: Subject, rows: list[tuple[Any, ...]]) -> None:
+    def collect_rows(
+        self,
+        subject: Subject,
+        rows: list[tuple[Any, ...]],
+        *,
+        keys: Sequence[Key] = (),
+        timestamps: Sequence[datetime] = (),
+    ) -> None:
         """Emit values of a named tuple class that are passed as plain tuples. The result is the same as with `collect`.
         If the port's codec has `encode_rows`, this method is faster.
 
+        :param keys: the key for which each row is emitted; by default the subject's key
+        :param timestamps: the time of the event or timer for which each row is emitted; by default the subject's
         :raises EncodeError: a value does not fit the port's type, or the sink does not support it
         :raises PortError: the job has no sink for this port
         """
@@ -53,8 +65,17 @@ class SinkSpec(Spec, Generic[T]):
             with suppress(EncodeError):  # encoding one by one finds the value that fails
                 port.encoded_values += port.encode_rows(rows)
                 return
-        for row in rows:
+        for position, row in enumerate(rows):
+            if keys:
+                subject.key, subject.timestamp = keys[position], timestamps[position]
             self.collect(subject, self.type(*row))
+
+    def feed_codec(self) -> Codec[Any]:
+        """Return the codec with which values are passed to the stages that the port feeds.
+
+        :raises UnsupportedTypeError: the port has no codec of its own, and its type is not supported
+        """
+        return codec_for(self.type) if self.codec is None or isinstance(self.codec, str) else self.codec
 
     def check(self) -> None:
         if self.codec is None:

@@ -27,9 +27,19 @@ def sum_counts(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
     return total
 
 
+def with_stage(stage: str, values: Any) -> Any:
+    """Return values by name with names that begin with a stage's name, such as ``views.clicks``. Other values are
+    returned as they are.
+    """
+    return {f"{stage}.{name}": value for name, value in values.items()} if isinstance(values, Mapping) else values
+
+
 @attrs.frozen
 class Counts:
     """Counts of one batch, or of all batches of a run.
+
+    The counts of a job with several stages are the sums over its stages. The names of sources, ports and counters then
+    begin with the stage's name: ``views.clicks``.
 
     :param records: number of records read, by source
     :param events: number of events processed, including late events that the job dropped or diverted
@@ -86,7 +96,12 @@ class Counts:
         """The number of dead letters: failed callbacks, including `key_event`, and late events that the `late_events`
         sink could not encode.
         """
-        return self.outputs.get(DEAD_LETTERS, 0)
+        return sum(count for port, count in self.outputs.items() if port.rpartition(".")[2] == DEAD_LETTERS)
+
+    def of_stage(self, stage: str) -> "Counts":
+        """Return these counts with names that begin with a stage's name, such as ``views.clicks``."""
+        values = {field.name: getattr(self, field.name) for field in attrs.fields(Counts)}
+        return Counts(**{name: with_stage(stage, value) for name, value in values.items()})
 
     @classmethod
     def total(cls, parts: Sequence["Counts"]) -> "Counts":
@@ -136,9 +151,13 @@ class BatchReport:
 
     In `stage_seconds` and `callback_seconds`, the durations of parallel tasks are summed.
 
+    The report of a job with several stages adds up those of its stages, which are in `stages`. The names of callbacks,
+    sources and ports then begin with the stage's name, as in `Counts`.
+
     :param number: the batch's number; the numbering continues after a restart
     :param counts: the batch's counts
-    :param watermark: the batch's watermark; `None` before the first watermark
+    :param watermark: the batch's watermark; `None` before the first watermark. Of several stages, the watermark of the
+        stage that is furthest behind
     :param seconds: wall-clock time to process and commit the batch
     :param completed: clock time when the batch was completed
     :param stage_seconds: duration of each stage: `keying` (turning records into packed events), `processing` (timers
@@ -153,6 +172,7 @@ class BatchReport:
     :param partitions: the progress of each source's partitions
     :param dead_letters: a few of the batch's dead letters, at most 20 and at most 5 of the same kind
     :param late_events: a few of the late events that the batch dropped or diverted, as many
+    :param stages: the reports of the stages, by stage; empty for a job with one handler
     """
 
     number: int
@@ -167,6 +187,32 @@ class BatchReport:
     partitions: Sequence[PartitionReport] = ()
     dead_letters: Sequence[DeadLetterReport] = ()
     late_events: Sequence[LateEventReport] = ()
+    stages: "Mapping[str, BatchReport]" = attrs.field(factory=dict)
+
+    @classmethod
+    def of_stages(cls, stages: "Mapping[str, BatchReport]") -> "BatchReport":
+        """Return the report of a batch with several stages."""
+        reports, last = list(stages.values()), list(stages.values())[-1]
+        watermarks = [report.watermark for report in reports if report.watermark is not None]
+        return cls(
+            number=last.number,
+            counts=Counts.total([report.counts.of_stage(stage) for stage, report in stages.items()]),
+            watermark=min(watermarks) if len(watermarks) == len(reports) else None,
+            seconds=last.seconds,
+            completed=last.completed,
+            stage_seconds=sum_counts(report.stage_seconds for report in reports),
+            callback_seconds=sum_counts(with_stage(stage, each.callback_seconds) for stage, each in stages.items()),
+            callback_calls=sum_counts(with_stage(stage, each.callback_calls) for stage, each in stages.items()),
+            down={f"{stage}.{on}": is_down for stage, each in stages.items() for on, is_down in each.down.items()},
+            partitions=[
+                attrs.evolve(partition, source=f"{stage}.{partition.source}")
+                for stage, report in stages.items()
+                for partition in report.partitions
+            ],
+            dead_letters=[attrs.evolve(of, stage=stage) for stage, each in stages.items() for of in each.dead_letters],
+            late_events=[attrs.evolve(of, stage=stage) for stage, each in stages.items() for of in each.late_events],
+            stages=stages,
+        )
 
     @property
     def lag(self) -> timedelta | None:
@@ -265,8 +311,10 @@ class RunSummary:
     def __str__(self) -> str:
         counts = self.counts
         own = (LATE_EVENTS, DEAD_LETTERS)
-        outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items()) if port not in own)
-        late = [f"{counts.outputs[LATE_EVENTS]:,} diverted"] if counts.outputs.get(LATE_EVENTS) else []
+        by_port = {port: count for port, count in sorted(counts.outputs.items()) if port.rpartition(".")[2] not in own}
+        outputs = ", ".join(f"{count:,} {port}" for port, count in by_port.items())
+        diverted = sum(count for port, count in counts.outputs.items() if port.rpartition(".")[2] == LATE_EVENTS)
+        late = [f"{diverted:,} diverted"] if diverted else []
         late += [f"{counts.dropped:,} dropped"] if counts.dropped else []
         shown_late = f"{counts.late:,} ({', '.join(late)})" if late else f"{counts.late:,}"
         letters = f"dead letters: {counts.dead_letters:,}; " if counts.dead_letters else ""

@@ -9,7 +9,7 @@ Handlers, components and connectors use only `amadou` and its other public modul
 - Checking: `check_key`, `declared_specs`, `params_of`.
 """
 
-from amadou._batch import Batch, Port
+from amadou._batch import Batch, FeedingPort, Port, fed_output
 from amadou._component import known_components
 from amadou._construction import resolved_annotations
 from amadou._encoding import Envelope, know_types, pack, type_reference, unpack, unpack_all, unpack_times
@@ -22,6 +22,7 @@ from amadou._port import declared_specs
 from amadou._report import shown_bytes, shown_watermark, sum_counts
 from amadou._secret import HIDDEN, names_secret, redacted
 from amadou._spec import MISSING
+from amadou._stage import FedSource
 from amadou._state_table import StateTable
 from amadou._subject import KeylessSubject, batch_of
 from amadou._time import clock_time
@@ -35,6 +36,8 @@ __all__ = [
     "PROJECT",
     "Batch",
     "Envelope",
+    "FedSource",
+    "FeedingPort",
     "KeylessSubject",
     "Port",
     "StateTable",
@@ -44,6 +47,7 @@ __all__ = [
     "check_key",
     "clock_time",
     "declared_specs",
+    "fed_output",
     "keyed_events",
     "know_types",
     "known_components",

@@ -124,6 +124,7 @@ class CallbackError(AmadouError):
     :param key: the subject's key, or ``None`` in ``key_event``
     :param record: the ``repr`` of the record, event or timer
     :param watermark: the watermark of the batch in ISO format, or ``None``
+    :param stage: the name of the stage; ``None`` in a job with one handler
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class CallbackError(AmadouError):
         key: Any = None,
         record: str | None = None,
         watermark: str | None = None,
+        stage: str | None = None,
     ) -> None:
         self.handler = handler
         self.callback = callback
@@ -146,6 +148,7 @@ class CallbackError(AmadouError):
         self.key = key
         self.record = record
         self.watermark = watermark
+        self.stage = stage
         super().__init__(error)
 
     def fields(self) -> dict[str, Any]:
@@ -159,6 +162,7 @@ class CallbackError(AmadouError):
             "key": self.key,
             "record": self.record,
             "watermark": self.watermark,
+            "stage": self.stage,
         }
 
     def __str__(self) -> str:
@@ -166,6 +170,7 @@ class CallbackError(AmadouError):
         shown = [] if self.__cause__ is not None else [self.user_traceback.rstrip(), ""]
         shown.append(f"{self.handler}.{self.callback} failed: {self.error}")
         for label, value in (
+            ("stage", self.stage),
             ("source", self.source),
             ("key", None if self.key is None else shown_value(self.key)),
             ("record", self.record),

@@ -1,5 +1,6 @@
 """What a test run on both engines says where they differ."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -14,7 +15,7 @@ from amadou_runtime.testing.engines import BothEngines, ScriptedBatch, ScriptedR
 from amadou_runtime.testing.trace import RawEntry
 
 NOTHING = ScriptedResult([], {}, 0, [], {}, {}, None, LetterCount())
-BATCH = ScriptedBatch("run/0", {}, None, 0)
+BATCH = {"": ScriptedBatch("run/0", {}, None, 0)}
 
 
 @attrs.define
@@ -23,18 +24,18 @@ class Playing:
 
     outcome: ScriptedResult | AmadouError
 
-    def process(self, batch: ScriptedBatch) -> ScriptedResult:
+    def process(self, batches: Mapping[str, ScriptedBatch]) -> dict[str, ScriptedResult]:
         if isinstance(self.outcome, AmadouError):
             raise self.outcome
-        return self.outcome
+        return dict.fromkeys(batches, self.outcome)
 
-    def state(self) -> bytes | None:
+    def state(self, stage: str) -> bytes | None:
         return self.outcome.state if isinstance(self.outcome, ScriptedResult) else None
 
     def restart(self, job: Any) -> None: ...
 
-    def failed(self) -> list[RawEntry]:
-        return []
+    def failed(self) -> dict[str, list[RawEntry]]:
+        return {}
 
     def close(self) -> None: ...
 
@@ -107,6 +108,6 @@ def test_what_fails_on_both_is_the_error_of_the_embedded_engine() -> None:
 
 def test_numbers_that_are_none_do_not_differ() -> None:
     played = [traced(entry(0, ("seen", float("nan"))), entry(1)) for _ in range(2)]
-    assert BothEngines(*map(Playing, played)).process(BATCH) is played[0]
+    assert BothEngines(*map(Playing, played)).process(BATCH)[""] is played[0]
     error = told(*(traced(*trace.trace, entry(number)) for number, trace in enumerate(played)))
     assert "entry 2: on_event" in str(error)

@@ -392,15 +392,16 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         """Pass the results of many keys to `on_close` or `on_close_all`, in the given order."""
         values = self._kept.results(column)
         together = self.function("on_close_all", subject.handler)
-        if together is not None:
-            check_ran("on_close_all", together(subject, keys, starts, ends, values))
-            return
-        function = self.function("on_close", subject.handler)
         wait = min(self._lateness, END_OF_TIME - BEGINNING_OF_TIME)
         limit, lateness = from_micros(END_OF_TIME - wait), wait * MICROSECOND
+        closed = [min(end, limit) + lateness for end in ends] if wait else ends
+        if together is not None:
+            check_ran("on_close_all", together(subject, keys, starts, ends, values, closed))
+            return
+        function = self.function("on_close", subject.handler)
         events = map(from_micros, firsts), map(from_micros, lasts)
-        for key, start, end, first, last, value in zip(keys, starts, ends, *events, values, strict=True):
-            subject.key, subject.timestamp = key, min(end, limit) + lateness
+        for key, start, end, first, last, value, at in zip(keys, starts, ends, *events, values, closed, strict=True):
+            subject.key, subject.timestamp = key, at
             returned = function(subject, Window(start, end, key, False, first, last), value)
             if returned is not None:
                 check_ran("on_close", returned)

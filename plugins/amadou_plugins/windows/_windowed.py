@@ -107,10 +107,20 @@ class Windowed(VectorizedHandler):
         self.results.collect(subject, WindowResult(window.key, window.start, window.end, value, window.partial))
 
     def all_closed(
-        self, subject: Subject, keys: list[Key], starts: list[datetime], ends: list[datetime], values: list[Any]
+        self,
+        subject: Subject,
+        keys: list[Key],
+        starts: list[datetime],
+        ends: list[datetime],
+        values: list[Any],
+        closed: list[datetime],
     ) -> None:
-        """Collect the results of closed windows for many keys."""
-        self.results.collect_rows(subject, list(zip(keys, starts, ends, values, [False] * len(keys), strict=True)))
+        """Collect the results of closed windows for many keys.
+
+        :param closed: the times of the timers with which the windows close
+        """
+        rows = list(zip(keys, starts, ends, values, [False] * len(keys), strict=True))
+        self.results.collect_rows(subject, rows, keys=keys, timestamps=closed)
 
 
 def windowed(

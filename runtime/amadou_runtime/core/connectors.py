@@ -14,7 +14,7 @@ _LONG_CHECKS: Final = 10.0
 
 def is_bounded(job: Job) -> bool:
     """Return `True` if all of a job's sources are bounded."""
-    return all(source.bounded for source in job.sources.values())
+    return all(source.bounded for stage in job.by_stage.values() for source in stage.sources.values())
 
 
 def check_connectors(job: Job) -> None:
@@ -26,9 +26,11 @@ def check_connectors(job: Job) -> None:
     :raises SinkError: multiple checks failed, all of them with a `SinkError`
     :raises AmadouError: the error of a check, if only one check failed
     """
-    named_codecs(job)
-    checks = [source.check for source in job.sources.values()]
-    checks += [partial(sink.check, port, job.ports[port].type) for port, sink in job.all_sinks]
+    checks = []
+    for stage in job.by_stage.values():
+        named_codecs(stage)
+        checks += [source.check for source in stage.sources.values()]
+        checks += [partial(sink.check, port, stage.ports[port].type) for port, sink in stage.all_sinks]
     began, problems = time.monotonic(), list[AmadouError]()
     for check in checks:
         if problems and time.monotonic() - began > _LONG_CHECKS:

@@ -228,7 +228,7 @@ class _Before:
         self._changes = len(timers.changes)
         self._removed = timers.removed
         self._late_events = len(batch_of(subject).late_events)
-        self._collected = [len(port.encoded_values) for port in batch_of(subject).ports.values()]
+        self._collected = [len(port.encoded_values) for port in batch_of(subject).outputs.values()]
 
     def had(self, call: FailedCall) -> None:
         """Replace the component's state in this snapshot with the state that is stored in the failed call."""
@@ -278,7 +278,7 @@ class _Before:
             else:
                 timers.add(subject.key, micros, tag)
         timers.removed = self._removed
-        for port, collected in zip(batch.ports.values(), self._collected, strict=True):
+        for port, collected in zip(batch.outputs.values(), self._collected, strict=True):
             del port.encoded_values[collected:]
 
 

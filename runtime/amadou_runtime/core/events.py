@@ -5,11 +5,12 @@ from datetime import datetime
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from amadou import Key
 from amadou.engine import pack, unpack, unpack_times
 from amadou.event_time import to_micros
+from amadou_runtime.core.feeding import take_turns
 
 
 class Chunk(NamedTuple):
@@ -19,6 +20,10 @@ class Chunk(NamedTuple):
     order: bytes
     """Sort key that keeps the chunks from the same source in order."""
     events: bytes
+
+
+FED: Final = b"fed"
+"""The order of chunks from a `FromPort` source: their events have to be sorted one by one; see `feeding.Turn`."""
 
 
 class Run:
@@ -63,8 +68,11 @@ def pack_events(events: list[Any]) -> bytes:
 def in_order(chunks: Sequence[Chunk]) -> list[Run]:
     """Return a batch's events in the order of `semantics.md` 7, as runs of consecutive events from the same source."""
     by_source: dict[str, Run] = {}
+    fed = set[str]()
     for chunk in sorted(chunks):
         keys, times, values = unpack(chunk.events)
+        if chunk.order == FED:
+            fed.add(chunk.source)
         run = by_source.get(chunk.source)
         if run is None:
             by_source[chunk.source] = Run(chunk.source, unpack(keys), unpack(values), [times])
@@ -72,6 +80,9 @@ def in_order(chunks: Sequence[Chunk]) -> list[Run]:
         run.keys += unpack(keys)
         run.values += unpack(values)
         run.times.append(times)
+    for source in fed:
+        run = by_source[source]
+        by_source[source] = Run.of(source, take_turns(zip(run.keys, run.timestamps, run.values, strict=True)))
     return list(by_source.values()) if len(by_source) < 2 else _merged(by_source)
 
 

@@ -8,7 +8,7 @@ from types import GeneratorType
 from typing import Any, Final, NamedTuple
 
 from amadou import Job, KeyedEvent, Source, check_ran
-from amadou.engine import callbacks_of, check_key, pack
+from amadou.engine import FedSource, callbacks_of, check_key, pack
 from amadou.errors import (
     AmadouError,
     CallbackError,
@@ -24,6 +24,7 @@ from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
 from amadou_runtime.core.failure import callback_error
+from amadou_runtime.core.feeding import fed_key_event
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stopwatch import Stopwatch
 from amadou_runtime.core.vectorized import Fallbacks, batch_keying
@@ -73,8 +74,18 @@ def group_interval(number: int, groups: int) -> tuple[int, int]:
 
 def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
     """Return the function that turns a source's records into events."""
+    given = job.sources[source]
+    if isinstance(given, FedSource):
+        return fed_key_event(job, given)
     key_event, decode = job.sources[source].key_event or job.handler.key_event, job.sources[source].decode
     return key_event if decode is None else lambda record: key_event(decode(record))
+
+
+def keyed_sources(job: Job) -> dict[str, Source]:
+    """Return a job's sources in the form in which workers receive them."""
+    return {
+        name: source if isinstance(source, FedSource) else KeyedSource(source) for name, source in job.sources.items()
+    }
 
 
 class KeyedSource(Source):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from amadou import Component, Counts, EventColumns, Job, Key, Subject, check_ran
-from amadou.engine import Batch, KeylessSubject, Port, batch_of, callbacks_of, keyed_events
+from amadou.engine import Batch, FeedingPort, KeylessSubject, Port, batch_of, callbacks_of, keyed_events
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import MICROSECOND, from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
@@ -115,7 +115,8 @@ class Operator:
         self.retired = job.retired
         """`"keep"` or `"drop"` for the state of specs that the handler no longer declares, by spec name."""
         self._job = job
-        self._codecs = {name: port_codec(job, name) for name in job.ports}
+        self._codecs = {name: port_codec(job, name) for name in job.ports if name in job.sinks}
+        self._feed_codecs = {name: job.ports[name].feed_codec() for name in sorted(job.feeds)}
         self._specs = job.specs
         self._has_timers = job.has_timers
         self._callbacks = Callbacks(job, observer)
@@ -164,6 +165,7 @@ class Operator:
                 callback = DOWN if change.is_down else RECOVERED
                 subject = KeylessSubject(batch, callback)
                 subject.source = change.source
+                subject.timestamp = change.reached if change.is_down else change.newest
                 calls[callback] = calls.get(callback, 0) + 1
                 self.stopwatch.turn(callback)
                 try:
@@ -171,9 +173,7 @@ class Operator:
                 except Exception as error:
                     raise self._callbacks.failed(error, callback, batch, change.source, None, change)
                 self.stopwatch.turn()
-        return Evaluation(
-            decision, {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}, calls
-        )
+        return Evaluation(decision, _outputs(batch), calls)
 
     def fetch(self, groups: Iterable[GroupBatch]) -> None:
         """Fetch the answers of lookups that the events of key groups need, before the groups are processed.
@@ -358,7 +358,6 @@ class Operator:
             for name, subjects in losses.items():
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
         self.samples.add_late(batch.late_events)
-        outputs = {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}
         held = group.waiting()
         group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}
         group.lives = self._lives()  # a callback may have created a component
@@ -374,7 +373,7 @@ class Operator:
             timers_pending=changes.pending,
             held=held_counts(held),
         )
-        return ProcessedGroup(group, touched, changes, outputs, counts, calls, held)
+        return ProcessedGroup(group, touched, changes, _outputs(batch), counts, calls, held)
 
     def _keep_answers(self, runs: list[Run], subject: Subject) -> None:
         """Store the answers that lookups keep. They stay if the callback of their event fails."""
@@ -412,7 +411,7 @@ class Operator:
         return Batch(
             self._job.handler,
             self._has_timers,
-            {name: Port(codec) for name, codec in self._codecs.items()},
+            self._ports(),
             watermark,
             group.tables,
             group.timers,
@@ -421,6 +420,12 @@ class Operator:
             self._job.name,
             group,
         )
+
+    def _ports(self) -> dict[str, Port]:
+        ports = {name: Port(codec) for name, codec in self._codecs.items()}
+        for name, codec in self._feed_codecs.items():
+            ports[name] = FeedingPort(codec, ports.get(name))
+        return ports
 
     def _store(self, group: KeyGroup, runs: list[Run], batch: Batch) -> None:
         for table in group.tables.values():
@@ -437,6 +442,10 @@ class Operator:
                     key=key,
                     watermark=batch.watermark,
                 )
+
+
+def _outputs(batch: Batch) -> dict[str, list[Any]]:
+    return {name: port.encoded_values for name, port in batch.outputs.items() if port.encoded_values}
 
 
 def together(outputs: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import attrs
-
 from amadou import Job, Sink
 from amadou.errors import JobError
 from amadou_runtime.core.several_sinks import SeveralSinks
@@ -41,7 +39,8 @@ def named_codecs(job: Job) -> PortCodecs:
     for plugin in job.plugins:
         if isinstance(plugin, PortCodecs):
             return plugin
-    named = {port: spec.codec for port, spec in job.ports.items() if isinstance(spec.codec, str)}
+    written = {port: spec for port, spec in job.ports.items() if port in job.sinks}
+    named = {port: spec.codec for port, spec in written.items() if isinstance(spec.codec, str)}
     known = plugins_of(job.plugins).codecs() if named else {}
     problems = [
         f"the port {port!r} uses the codec {name!r}, but no plugin registers it: use one of {', '.join(sorted(known))}"
@@ -55,20 +54,26 @@ def named_codecs(job: Job) -> PortCodecs:
 
 def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
     """Return the job with a sink for each port. If the job has no sinks for late events or dead letters, the added
-    sinks write these to the checkpoint as JSON lines.
+    sinks write these to the checkpoint as JSON lines: to the directory ``<port>``, or ``<stage>.<port>``.
 
     :param checkpoint: the checkpoint's directory; `None` for a run without a checkpoint
     :raises JobError: a sink is missing, and there is no checkpoint or the checkpoint is not local
     """
-    missing = [port for port in job.ports if port not in job.sinks]
-    if not missing:
-        return job
     directory = None if checkpoint is None else checkpoint.removeprefix("file://").removeprefix("file:")
-    if directory is None or "://" in directory:
+    if directory is not None and "://" in directory:
+        directory = None
+    added = {name: _own_sinks(stage, name, directory) for name, stage in job.by_stage.items()}
+    missing = [f"{stage}.{port}".lstrip(".") for stage, sinks in added.items() for port in sinks]
+    if missing and directory is None:
         raise JobError(
             job.name,
             tuple(f"the port {port} has no sink: add one to sinks, or use a local checkpoint" for port in missing),
         )
-    json_lines: Any = plugins_of(job.plugins).sinks()["json-lines"]
-    more: dict[str, Sink] = {port: json_lines(f"{directory}/{port}") for port in missing}
-    return attrs.evolve(job, sinks={**job.sinks, **more})
+    return job.with_sinks(added) if missing else job
+
+
+def _own_sinks(stage: Job, name: str, directory: str | None) -> dict[str, Sink]:
+    """Return sinks for the ports of a stage that need one."""
+    json_lines: Any = plugins_of(stage.plugins).sinks()["json-lines"]
+    missing = [port for port in stage.ports if port not in stage.sinks and port not in stage.feeds]
+    return {port: json_lines(f"{directory}/{name}.{port}" if name else f"{directory}/{port}") for port in missing}

@@ -73,6 +73,9 @@ class Watermark:
     has delivered no records for its idle timeout, or if it has never delivered an event. When no source counts any
     longer, the watermark advances with the clock.
 
+    The watermark of a `FromPort` source is that of the stage which feeds it, as of the batch before. Until that stage
+    has a watermark, the run has none either.
+
     :param job: the job, with the delay and the idle timeout of each source
     :param ends: `True` if the run ends once all available records are read. A partition that has been read to its end
         then delivers no more events
@@ -80,6 +83,8 @@ class Watermark:
 
     def __init__(self, job: Job, *, ends: bool = False) -> None:
         self._delays = {source: delay // MICROSECOND for source, delay in job.delays.items()}
+        self._feeding = {name: source.stage for name, source in job.fed_sources.items()}
+        self._fed: dict[str, int | None] = dict.fromkeys(self._feeding)
         self._timeouts = {source: timeout // MICROSECOND for source, timeout in job.idle_after.items()}
         self._ends = ends
         self._newest: Newest = {}
@@ -88,6 +93,7 @@ class Watermark:
         self._unread: dict[str, frozenset[str]] = {}
         self._held: dict[str, int] = {}
         self._looked: int | None = None
+        self._flushes = False
         self.current: int | None = None
         """The watermark of the current batch; `None` before the first event."""
 
@@ -107,9 +113,31 @@ class Watermark:
         :param now: the clock time when the batch was completed
         """
         for source, by_partition in newest.items():
+            if source in self._feeding:
+                continue
             for partition, micros in by_partition.items():
                 self._note(source, partition, micros, now)
         self._unread = {source: reading.left for source, reading in self._reading.items()}
+
+    def feed(self, reached: Mapping[str, int | None]) -> None:
+        """Set the watermarks of the `FromPort` sources in the next batch.
+
+        :param reached: the watermarks of other stages in the last batch, by stage
+        """
+        for source, stage in self._feeding.items():
+            micros = reached[stage]
+            self._fed[source] = micros if micros in (None, END_OF_TIME) else micros - self._delays[source]
+
+    def waits_for(self, micros: int) -> dict[str, int]:
+        """Return the stages whose watermark has to advance before this watermark can reach a time, and the time that
+        they have to reach.
+        """
+        behind = {source: fed for source, fed in self._fed.items() if fed is None or fed < micros}
+        return {self._feeding[source]: micros + self._delays[source] for source in behind}
+
+    def flush(self) -> None:
+        """Let the watermark advance to the maximum timestamp: at once, or one batch after the stages that feed it."""
+        self._flushes = True
 
     def hold(self, held: Held) -> None:
         """Set the held events. The watermark treats held events as events that have not arrived yet."""
@@ -145,7 +173,8 @@ class Watermark:
             if each.offsets is not None:
                 self._forget(source, each.offsets)
             self._excuse(source, each, now)
-        reached = self._at(now)
+        is_over = self._flushes and all(fed == END_OF_TIME for fed in self._fed.values())
+        reached = END_OF_TIME if is_over else self._at(now)
         if reached is not None:
             self.raise_to(reached)
         for source, each in self._reading.items():
@@ -197,6 +226,8 @@ class Watermark:
         holding = self._holding(now)
         reports = []
         for source in self._delays:
+            if source in self._feeding:
+                continue
             newest = self._newest.get(source, {})
             offsets = self._reading[source].offsets if source in self._reading else None
             for partition in sorted({*newest, *(offsets or ())}):
@@ -227,7 +258,21 @@ class Watermark:
         return min(reached)[1:] if reached else None
 
     def _at(self, now: int) -> int | None:
-        """Return the watermark at a clock time, assuming that no events arrive before that time."""
+        """Return the watermark at a clock time, assuming that no events arrive before that time, and that the
+        watermarks of other stages stay the same.
+        """
+        if not self._feeding:
+            return self._own_at(now)
+        fed = [self._fed[source] for source in self._feeding]
+        if None in fed or self._unseen() is not None:
+            return self.current
+        counting, since = self._counting(now) if self._newest else ([], now)
+        own = [self._reached(source, now) for source in counting] if since == now else []
+        reached = max(BEGINNING_OF_TIME, min(micros for micros in (*fed, *own) if micros is not None))
+        return reached if self.current is None else max(reached, self.current)
+
+    def _own_at(self, now: int) -> int | None:
+        """Return the watermark of a job without `FromPort` sources; see `_at`."""
         if self._unseen() is not None:
             return self.current
         if not self._newest:  # the watermark was set explicitly, or by sources that the job no longer has
@@ -305,7 +350,7 @@ class Watermark:
 
     def _may_all_be_idle(self) -> bool:
         """Return `True` if all sources can become idle so that none can hold the watermark back forever."""
-        waits = self._held or any(self._unread.values())
+        waits = self._feeding or self._held or any(self._unread.values())
         return not waits and all(source in self._timeouts for source in self._newest or self._delays)
 
     def to_json(self) -> dict[str, Any]:

@@ -8,32 +8,37 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
 from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
 from amadou.engine import DEAD_LETTERS, clock_time, sum_counts
 from amadou.errors import AmadouError
-from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.connectors import check_connectors
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
 from amadou_runtime.core.dependencies import check_held, downs, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
-from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.events import FED, Chunk
 from amadou_runtime.core.failure import failed_batch
+from amadou_runtime.core.feeding import fed_by
 from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.samples import Samples
+from amadou_runtime.core.stages import depth, errors_of_stage, whole_report
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, newest_of
 from amadou_runtime.embedded.savepoints import JobProgress, load_savepoint, save
 from amadou_runtime.embedded.state import EmbeddedState
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.savepoint import Savepoint
+
+BatchRecords: TypeAlias = Mapping[str, Iterable[tuple[str, Iterable[Any]]]]
+"""The records of a batch by source: pairs of a partition's name and records of this partition, in the source's
+order."""
 
 _logger = logging.getLogger("amadou")
 
@@ -65,13 +70,15 @@ class BatchResult(NamedTuple):
     """The newest event times in the batch, by source and partition."""
     letters: list[Any]
     """Encoded dead letters for records that could not be keyed."""
+    letter_count: LetterCount
+    """Counts of callback calls and failures after the batch."""
     stage_seconds: dict[str, float]
     callback_seconds: dict[str, float]
     callback_calls: dict[str, int]
 
 
 class Embedded:
-    """Processes batches of a job in this process.
+    """Processes batches of a job with one handler in this process.
 
     :param job: a job without unresolved parameters
     """
@@ -103,23 +110,22 @@ class Embedded:
     @_without_garbage_collection()
     def process(
         self,
-        records: Mapping[str, Iterable[tuple[str, Iterable[Any]]]],
+        records: BatchRecords,
         watermark: int | None,
         now: int,
         number: int = 0,
         dependency_state: bytes | None = None,
     ) -> "BatchResult":
-        """Process one batch.
+        """Process one batch. The state changes only when the result is passed to `store`.
 
-        :param records: the batch's records by source: pairs of a partition's name and records from this partition, in
-            the source's order
+        :param records: the batch's records
         :param watermark: the batch's watermark in microseconds; `None` before the job's first watermark
         :param now: the clock time in microseconds
         :param number: the batch's number
         :param dependency_state: the `Decision.state` of the previous batch
-        :raises CallbackError: a callback failed; the state is unchanged
-        :raises TooManyDeadLettersError: more calls failed than `max_dead_letters` allows; the state is unchanged
-        :raises TooManyHeldError: more events are held than `DependsOn` allows; the state is unchanged
+        :raises CallbackError: a callback failed
+        :raises TooManyDeadLettersError: more calls failed than `max_dead_letters` allows
+        :raises TooManyHeldError: more events are held than `DependsOn` allows
         """
         chunks, letters = [], []
         counts: list[Counts] = []
@@ -139,7 +145,8 @@ class Embedded:
                     counts.append(Counts(records={source: count}, vectorized_fallbacks=packed.fallbacks))
                 stages["keying"] += seconds
                 letters += packed.letters
-                chunks += [Chunk(source, order.to_bytes(8), events) for events in packed.events.values()]
+                place = FED if source in self._job.fed_sources else order.to_bytes(8)
+                chunks += [Chunk(source, place, events) for events in packed.events.values()]
                 if packed.newest is not None:
                     of = newest.setdefault(source, {})
                     of[partition] = max(packed.newest, of.get(partition, packed.newest))
@@ -158,21 +165,36 @@ class Embedded:
         keyed = {"key_event": sum(total.records.values())} if total.records else {}
         calls = sum_counts((keyed, evaluation.calls, lookups.take_calls(), processed.calls))
         samples.merge(self._operator.samples.take())
-        self.letters = self.letters.then(self._job, calls, all_failures((*failures, self._operator.take_failures())))
-        written = self.state.store(processed.changes)
+        failed = all_failures((*failures, self._operator.take_failures()))
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
         seconds_by_callback = sum_counts(watch.take() for watch in watches)
         outputs = together(({DEAD_LETTERS: letters} if letters else {}, evaluation.outputs, processed.outputs))
-        total = attrs.evolve(
-            total,
-            outputs={port: len(encoded_values) for port, encoded_values in outputs.items()},
+        written = {port: len(values) for port, values in outputs.items() if port in self._job.sinks}
+        return BatchResult(
+            attrs.evolve(total, outputs=written),
+            outputs,
+            processed,
+            evaluation,
+            samples,
+            newest,
+            letters,
+            self.letters.then(self._job, calls, failed),
+            stages,
+            seconds_by_callback,
+            calls,
+        )
+
+    def store(self, result: BatchResult) -> BatchResult:
+        """Store the state after a batch. Return the result with the counts of the state."""
+        written = self.state.store(result.processed.changes)
+        self.letters = result.letter_count
+        counts = attrs.evolve(
+            result.counts,
             state_bytes_written=written,
             state_entries=self.state.entries,
             state_bytes=self.state.size,
         )
-        return BatchResult(
-            total, outputs, processed, evaluation, samples, newest, letters, stages, seconds_by_callback, calls
-        )
+        return result._replace(counts=counts)
 
     def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[KeyedRecords, int, float]:
         """Return a source's keyed records, the number of records, and the seconds that keying took."""
@@ -193,8 +215,8 @@ def run_embedded(
     savepoint: Savepoint | None = None,
     to_savepoint: Path | None = None,
 ) -> RunSummary:
-    """Process all available records from a job's sources as one batch, then fire the due timers in a second batch.
-    Write the outputs of each batch to the sinks.
+    """Process all available records from a job's sources as one batch, then fire the due timers in further batches: one
+    batch, or as many as stages feed one another. Write the outputs of each batch to the sinks.
 
     :param hooks: the hooks to call for the run and its batches
     :param flush: `True` to advance the watermark to the maximum timestamp afterwards so that every timer fires
@@ -203,55 +225,108 @@ def run_embedded(
     """
     job = with_all_sinks(job, None)
     check_connectors(job)
-    engine = Embedded(job)
-    progress = JobProgress(job)
+    stages = {name: EmbeddedStage(stage) for name, stage in job.by_stage.items()}
     if savepoint is not None:
-        progress = load_savepoint(job, savepoint, engine)
-    watermark, warning = progress.watermark, DroppedWarning(job)
+        stages[""].progress = load_savepoint(job, savepoint, stages[""].engine)
+    warnings = {name: DroppedWarning(stage) for name, stage in job.by_stage.items()}
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None, description=job_document(job)))
-    records = progress.read(job, keeps_position=savepoint is not None or to_savepoint is not None)
-    for number in range(3 if flush else 2):
-        began, now = time.monotonic(), clock_time()
-        if number == 2:
-            watermark.raise_to(END_OF_TIME)
+    keeps_position = savepoint is not None or to_savepoint is not None
+    records = {name: stage.progress.read(stage.job, keeps_position=keeps_position) for name, stage in stages.items()}
+    further = depth(job)
+    for number in range(1 + further + (further if flush else 0)):
+        began = time.monotonic()
+        if number == 1 + further:
+            for stage in stages.values():
+                stage.progress.watermark.flush()
         try:
-            batch = engine.process(records, watermark.follow(now), now, number, progress.dependency_state)
-            log_changes(job, batch.evaluation.decision.changes)
-            committing = write_outputs(job, run, number, batch.outputs)
+            results = process_batch(stages, records, clock_time(), number)
+            committing = {
+                name: write_outputs(stage.job, run, number, results[name].outputs) for name, stage in stages.items()
+            }
         except AmadouError as error:
             hooks.batch_failed(failed_batch(number, error, began))
             raise
-        watermark.observe(batch.newest, now)
-        watermark.hold(batch.processed.held)
-        reached = None if watermark.current is None else from_micros(watermark.current)
-        report = BatchReport(
-            number,
-            batch.counts,
-            reached,
-            time.monotonic() - began,
-            from_micros(clock_time()),
-            {**batch.stage_seconds, **committing},
-            batch.callback_seconds,
-            batch.callback_calls,
-            downs(job, batch.evaluation.decision.down),
-            watermark.reports(now),
-            batch.samples.dead_letters,
-            batch.samples.late_events,
-        )
+        reports = {name: stage.finish(results[name], number, began, committing[name]) for name, stage in stages.items()}
+        feed(stages)
+        report = whole_report(reports)
         summary = summary.with_batch(report)
-        warning.look(report)
+        for name, each in reports.items():
+            warnings[name].look(each)
         hooks.batch_completed(report)
-        progress.dependency_state = batch.evaluation.decision.state
         records = {}
-    engine.close()
+    for stage in stages.values():
+        stage.engine.close()
     if to_savepoint is not None:
-        save(job, run, summary.batches - 1, engine, progress, to_savepoint)
+        save(job, run, summary.batches - 1, stages[""].engine, stages[""].progress, to_savepoint)
         return summary
     for source, count in summary.counts.held.items():
         text = "job %s: lost held events from %s (%s): a needed source is down. Use a checkpoint on Spark to keep them"
         _logger.warning(text, job.name, source, f"{count:,}")
     return summary
+
+
+class EmbeddedStage:
+    """A stage of a run, with its progress.
+
+    :param job: the stage as a job
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.engine = Embedded(job)
+        self.progress = JobProgress(job)
+
+    def finish(self, result: BatchResult, number: int, began: float, committing: Mapping[str, float]) -> BatchReport:
+        """Store the state and the progress after a batch. Return its report.
+
+        :param began: result of `time.monotonic` at the beginning of the batch
+        :param committing: result of `write_outputs`
+        """
+        result, watermark = self.engine.store(result), self.progress.watermark
+        log_changes(self.job, result.evaluation.decision.changes)
+        now = clock_time()
+        watermark.observe(result.newest, now)
+        watermark.hold(result.processed.held)
+        self.progress.dependency_state = result.evaluation.decision.state
+        return BatchReport(
+            number,
+            result.counts,
+            None if watermark.current is None else from_micros(watermark.current),
+            time.monotonic() - began,
+            from_micros(now),
+            {**result.stage_seconds, **committing},
+            result.callback_seconds,
+            result.callback_calls,
+            downs(self.job, result.evaluation.decision.down),
+            watermark.reports(now),
+            result.samples.dead_letters,
+            result.samples.late_events,
+        )
+
+
+def process_batch(
+    stages: Mapping[str, EmbeddedStage], records: Mapping[str, BatchRecords], now: int, number: int
+) -> dict[str, BatchResult]:
+    """Process a batch in all stages, each after those that feed it. Return the results by stage.
+
+    :param records: the records of sources that are not ports of other stages; see `Embedded.process`
+    """
+    results: dict[str, BatchResult] = {}
+    for name, stage in stages.items():
+        watermark = stage.progress.watermark.follow(now)
+        fed = fed_by(stage.job, {of: result.outputs for of, result in results.items()})
+        given = {**records.get(name, {}), **{source: [("", each)] for source, each in fed.items()}}
+        with errors_of_stage(name):
+            results[name] = stage.engine.process(given, watermark, now, number, stage.progress.dependency_state)
+    return results
+
+
+def feed(stages: Mapping[str, EmbeddedStage]) -> None:
+    """Pass the watermarks after a batch to the stages that other stages feed."""
+    reached = {name: stage.progress.watermark.current for name, stage in stages.items()}
+    for stage in stages.values():
+        stage.progress.watermark.feed(reached)
 
 
 def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from amadou import Job
 from amadou.errors import CheckpointError
 from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.returned_sources import check_returned
+from amadou_runtime.core.stages import qualified
 from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
 from amadou_runtime.spark.clock import planned_offsets, stream_name
 from amadou_runtime.spark.files import Files
@@ -31,9 +32,12 @@ class CheckpointMetadata:
     :param key_groups: number of key groups, fixed by the first run
     :param key_ranges: number of key ranges, fixed by the first run
     :param state: the store of the state, `"groups"` or `"log"`, fixed by the first run
-    :param specs: all structures that each state spec has had, by spec name; see `core.state_schema`
+    :param specs: all structures that each state spec has had, by spec name, or by ``<stage>.<spec>`` if there are
+        several stages; see `core.state_schema`
     :param streams: names of the Spark streams that earlier runs have read
     :param savepoint: id of the savepoint from which the checkpoint was made; `None` if there is none
+    :param stages: names of the stages, in the order in which Spark processes them, fixed by the first run. A job with
+        one handler has a stage with an empty name
     :param batches_before: number of batches before the checkpoint was rescaled. It is added to Spark's batch numbers,
         so that sinks never see a number twice
     """
@@ -47,6 +51,7 @@ class CheckpointMetadata:
     streams: list[str]
     savepoint: str | None = None
     batches_before: int = 0
+    stages: list[str] = attrs.field(factory=lambda: [""])
 
 
 def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMetadata:
@@ -59,7 +64,7 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
         written
     """
     checkpoint = files.checkpoint
-    specs = described(job)
+    specs = structures_of(job)
     read = planned_offsets(files, last_batch(files))
     identity = metadata_of(files)
     if identity is None:
@@ -71,19 +76,30 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
         assert isinstance(job.key_groups, int)
         store = store_of(job)
         key_ranges = range_count(store, job.key_groups, partitions)
-        identity = CheckpointMetadata(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, store, {}, [])
+        run, stages = uuid.uuid4().hex[:12], list(job.by_stage)
+        identity = CheckpointMetadata(job.name, run, job.key_groups, key_ranges, store, {}, [], stages=stages)
         keep(files, identity)
     else:
-        _check(checkpoint, identity, job, specs)
-        ever, last = ([name for name in job.sources if stream_name(name) in of] for of in (identity.streams, read))
-        check_returned(checkpoint, job.sources, ever, last)
+        _check(checkpoint, identity, job)
+        for stage, of in job.by_stage.items():
+            names = {name: stream_name(name, stage) for name in of.external_sources}
+            ever, last = ([name for name in names if names[name] in known] for known in (identity.streams, read))
+            check_returned(checkpoint, names, ever, last)
     streams = sorted({*identity.streams, *(stream for stream, offset in read.items() if offset != "-")})
     return attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
 
 
+def structures_of(job: Job) -> dict[str, Structure]:
+    """Return the structures of a job's state specs; for their names, see `CheckpointMetadata.specs`."""
+    stages = job.by_stage.items()
+    return {qualified(stage, name): structure for stage, of in stages for name, structure in described(of).items()}
+
+
 def store_of(job: Job) -> str:
-    """Return the store for a new checkpoint."""
-    return "groups" if job.state == "auto" else job.state
+    """Return the store for a new checkpoint. Only the store *log* can have several stages."""
+    if job.state == "auto":
+        return "groups" if len(job.by_stage) == 1 else "log"
+    return job.state
 
 
 def keep(files: Files, identity: CheckpointMetadata) -> None:
@@ -136,7 +152,7 @@ def _read(checkpoint: str, stored: str) -> CheckpointMetadata:
         ) from error
 
 
-def _check(checkpoint: str, identity: CheckpointMetadata, job: Job, specs: dict[str, Structure]) -> None:
+def _check(checkpoint: str, identity: CheckpointMetadata, job: Job) -> None:
     if identity.job != job.name:
         raise CheckpointError(
             checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}. Use a different directory"
@@ -153,9 +169,33 @@ def _check(checkpoint: str, identity: CheckpointMetadata, job: Job, specs: dict[
             f"its state is on the store {identity.state!r}, but the job has state={job.state!r}. Set state to "
             f"{identity.state!r} or 'auto', or run amadou convert {checkpoint} --to {job.state}",
         )
-    problem = state_problem(job, identity.specs, specs)
-    if problem is not None:
-        raise CheckpointError(checkpoint, problem)
+    _check_stages(checkpoint, identity, job)
+    for stage, of in job.by_stage.items():
+        prefix = qualified(stage, "")
+        known = {name.removeprefix(prefix): each for name, each in identity.specs.items() if name.startswith(prefix)}
+        problem = state_problem(of, known, described(of))
+        if problem is not None:
+            raise CheckpointError(checkpoint, f"stage {stage}: {problem}" if stage else problem)
+
+
+def _check_stages(checkpoint: str, identity: CheckpointMetadata, job: Job) -> None:
+    """Check that a job has the stages of a checkpoint, and that each still comes after those that feed it."""
+    shown = ", ".join(filter(None, identity.stages)) or "one handler"
+    if {*identity.stages} != {*job.by_stage}:
+        raise CheckpointError(
+            checkpoint,
+            f"it has other stages ({shown}) than the job ({', '.join(filter(None, job.by_stage)) or 'one handler'}). "
+            "Stages cannot be added, removed or renamed: use a new checkpoint directory",
+        )
+    places = {stage: place for place, stage in enumerate(identity.stages)}
+    for stage, of in job.by_stage.items():
+        for source in of.fed_sources.values():
+            if places[source.stage] > places[stage]:
+                raise CheckpointError(
+                    checkpoint,
+                    f"the stage {source.stage} now feeds {stage}, but comes after it in the checkpoint ({shown}): use "
+                    "a new checkpoint directory",
+                )
 
 
 def absolute(checkpoint: str) -> str:

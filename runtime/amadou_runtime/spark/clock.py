@@ -8,7 +8,7 @@ Spark's files. So the watermarks are the same when a run resumes, or reprocesses
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from amadou.errors import CheckpointError, RunError
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
+from amadou_runtime.core.stages import qualified
 from amadou_runtime.core.watermark import Newest, Reading, Watermark
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus
@@ -30,9 +31,12 @@ CLOCK_DIRECTORY = "clock"
 _PROPERTY = "amadou.time"
 
 
-def stream_name(source: str) -> str:
-    """Return Spark's name for a source's stream. The name does not change if other sources are added or removed."""
-    return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
+def stream_name(source: str, stage: str = "") -> str:
+    """Return Spark's name for a source's stream. The name does not change if other sources are added or removed.
+
+    :param stage: the name of the source's stage; empty in a job with one handler
+    """
+    return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", qualified(stage, source))
 
 
 def source_name(stream: str) -> str:
@@ -58,37 +62,58 @@ def commits(files: Files) -> list[int]:
 
 @attrs.frozen
 class BatchTime:
-    """A batch's watermark and processing time.
+    """A stage's watermark and processing time in a batch.
 
     :param number: the batch's number
-    :param watermark: the batch's watermark in microseconds; `None` before the first watermark
+    :param watermark: the stage's watermark in microseconds; `None` before the first watermark
     :param now: the processing time at which the batch began, in microseconds since 1970
     :param dependency_state: the `Decision.state` of the previous batch
+    :param called: numbers of the key ranges to process even if they do not get data. The first stage does not need
+        them; see `timeouts`
     """
 
     number: int
     watermark: int | None
     now: int
     dependency_state: bytes | None = None
+    called: Sequence[int] = ()
 
-    def hand_to_tasks(self, spark: Any) -> None:
-        """Pass the batch's time, as a Spark local property, to the tasks that this thread starts."""
-        spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(attrs.asdict(self), default=bytes.hex))
+    @staticmethod
+    def hand_to_tasks(times: "Mapping[str, BatchTime]", spark: Any) -> None:
+        """Pass the times of a batch's stages, as a Spark local property, to the tasks that this thread starts."""
+        fields = {stage: attrs.asdict(time) for stage, time in times.items()}
+        spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(fields, default=bytes.hex))
 
     @classmethod
-    def of_task(cls) -> "BatchTime":
-        """Return the time of the batch that the current task belongs to."""
+    def of_task(cls, stage: str) -> "BatchTime":
+        """Return the time of a stage in the batch that the current task belongs to."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
         text = None if context is None else context.getLocalProperty(_PROPERTY)
         if context is None or text is None:
             raise RunError("Spark did not pass the watermark to its tasks: do not set PYSPARK_PIN_THREAD=false")
-        fields = json.loads(text)
+        fields = json.loads(text)[stage]
         time = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
         if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task received the watermark of batch {time.number}, but belongs to a different batch")
         return time
+
+
+@attrs.define
+class StageProgress:
+    """The progress of a stage."""
+
+    watermark: int | None = None
+    """The watermark in the current batch, in microseconds; `None` before the first watermark."""
+    ranges: dict[int, RangeStatus] = attrs.field(factory=dict)
+    """Latest status of each key range, by the range's number. Only ranges that a batch has processed have a status."""
+    letters: LetterCount = attrs.field(factory=LetterCount)
+    """Counts of callback calls and failures."""
+    dependency_state: bytes | None = None
+    """See `Decision.state`."""
+    partitions: list[PartitionReport] = attrs.field(factory=list)
+    """The progress of each source partition after the last completed batch."""
 
 
 def _plain(value: Any) -> str:
@@ -100,41 +125,32 @@ def _bytes(digits: str | None) -> bytes | None:
 
 
 def written_clock(kept: Mapping[str, Any], ranges: Mapping[int, RangeStatus]) -> str:
-    """Return the text of a batch's progress file.
+    """Return the text of the progress file of a batch of a job with one handler.
 
     :param kept: the state of the clock
     """
-    statuses = {number: attrs.astuple(status, recurse=False) for number, status in ranges.items()}
-    return json.dumps({**kept, "ranges": statuses}, default=_plain)
+    return json.dumps(_kept(kept, ranges), default=_plain)
+
+
+def _kept(kept: Mapping[str, Any], ranges: Mapping[int, RangeStatus]) -> dict[str, Any]:
+    return {**kept, "ranges": {number: attrs.astuple(status, recurse=False) for number, status in ranges.items()}}
 
 
 class Clock(Protocol):
-    """The clock of a run, which provides the watermark and the processing time of each batch."""
+    """The clock of a run, which provides the watermarks and the processing time of each batch."""
 
-    ranges: dict[int, RangeStatus]
-    """Latest status of each key range, by the range's number. Only ranges that a batch has processed have a status."""
-    letters: LetterCount
-    """Counts of callback calls and failures; the engine must update the counts before it calls `end`."""
+    stages: dict[str, StageProgress]
+    """The progress of each stage. The engine sets all of it, but for watermarks and partitions, before it calls `end`.
+    """
 
-    @property
-    def watermark(self) -> int | None:
-        """The watermark of the current batch, in microseconds; `None` before the first watermark."""
+    def begin(self, number: int) -> dict[str, BatchTime]:
+        """Set and return the watermarks and the processing time of a batch, by stage."""
 
-    def begin(self, number: int) -> BatchTime:
-        """Set and return a batch's watermark and processing time."""
-
-    def end(
-        self, number: int, newest: Newest, ranges: Mapping[int, RangeStatus], dependency_state: bytes | None
-    ) -> None:
+    def end(self, number: int, newest: Mapping[str, Newest]) -> None:
         """Record a batch's progress before Spark marks the batch as completed.
 
-        :param newest: the newest event times in the batch, by source and partition
-        :param ranges: status of the key ranges that the batch processed, by number; see `Clock.ranges`
-        :param dependency_state: see `Decision.state`
+        :param newest: the newest event times in the batch, by stage
         """
-
-    def reports(self) -> list[PartitionReport]:
-        """Return the progress of each source partition after the last completed batch."""
 
 
 class RunClock:
@@ -142,126 +158,136 @@ class RunClock:
 
     :param directory: local directory for files that other processes on this machine read
     :param ends: `True` if the run ends when all available input has been read
+    :param first: the stage that Spark processes first; see `timeouts`
     :raises CheckpointError: the progress that the last run recorded cannot be read
     """
 
-    def __init__(self, job: Job, files: Files, directory: Path, *, ends: bool) -> None:
+    def __init__(self, job: Job, files: Files, directory: Path, first: str, *, ends: bool) -> None:
         self._files = files
         self._directory = directory
         self.wake_up = directory / "wake-up.json"
         """The file that the wake-up source reads."""
-        self._watermark = Watermark(job, ends=ends)
-        self._sources = job.sources
+        self._first = first
+        self._clocks = {name: _StageClock(name, stage, files, ends=ends) for name, stage in job.by_stage.items()}
+        self.stages = {name: clock.progress for name, clock in self._clocks.items()}
+        self.wakes = bool(job.stages) or any(stage.idle_after for stage in job.by_stage.values())
+        """`True` if the job needs the wake-up source."""
+        sources = [(name, source) for name, stage in job.by_stage.items() for source in stage.external_sources]
+        idles = any(stage.idle_after for stage in job.by_stage.values())
+        self._looks_at_plans = idles or any(self.newest_file(*each) for each in sources)
+        limits = any(stage.max_ahead is not None for stage in job.by_stage.values())
+        self._notes_beginnings = self._looks_at_plans or limits
         self._planned: tuple[int | None, dict[str, str]] = (None, {})
-        self._may_rise = bool(job.idle_after)
-        self._looks_at_plans = self._may_rise or any(map(self.newest_file, job.sources))
-        self._notes_beginnings = self._looks_at_plans or job.max_ahead is not None
         self._flushes = False
+        self._starts = True
+        """`True` until the first batch of the run has begun."""
         self._now = 0
-        self.ranges: dict[int, RangeStatus] = {}
-        self.letters = LetterCount()
-        self._dependency_state: bytes | None = None
         done = last_commit(files)
         if done is not None:
             self._load(done)
             self._plan_wake_up(done)
 
-    @property
-    def watermark(self) -> int | None:
-        return self._watermark.current
-
     def flush(self) -> None:
         """Advance the watermark to the maximum timestamp."""
         self._flushes = True
-        self._watermark.raise_to(END_OF_TIME)
+        for clock in self._clocks.values():
+            clock.watermark.flush()
 
-    def begin(self, number: int) -> BatchTime:
-        reading = self._reading(number) if self._looks_at_plans else {}
+    def begin(self, number: int) -> dict[str, BatchTime]:
+        planned, before = self._offsets(number) if self._looks_at_plans else ({}, {})
         name = f"{CLOCK_DIRECTORY}/{number}-began"
         kept = self._files.read(name) if self._notes_beginnings else None
-        if kept is None:
-            self._now = clock_time()
-            began = {"now": self._now, "watermark": self._watermark.follow(self._now, reading)}
-            if self._notes_beginnings:
-                self._files.write(name, json.dumps(began))
-        else:  # the batch is processed again with the same time and watermark
-            began = json.loads(kept)
-            self._now = began["now"]
-            self._watermark.follow(self._now, reading)
-            if not self._flushes:
-                self._watermark.current = began["watermark"]
-        return BatchTime(number, self._watermark.current, self._now, dependency_state=self._dependency_state)
+        began = None if kept is None else json.loads(kept)
+        self._now = clock_time() if began is None else began["now"]
+        for stage, clock in self._clocks.items():
+            reading = clock.reading(planned, before) if self._looks_at_plans else {}
+            clock.follow(self._now, reading)
+            if began is not None and not self._flushes:  # processed again with the same time and watermark
+                clock.reset(began["watermarks"][stage])
+        if self._notes_beginnings and began is None:
+            reached = {stage: progress.watermark for stage, progress in self.stages.items()}
+            self._files.write(name, json.dumps({"now": self._now, "watermarks": reached}))
+        starts, self._starts = self._starts, False
+        return {
+            stage: BatchTime(
+                number,
+                clock.progress.watermark,
+                self._now,
+                clock.progress.dependency_state,
+                [] if stage == self._first else clock.called(everything=starts),
+            )
+            for stage, clock in self._clocks.items()
+        }
 
-    def reports(self) -> list[PartitionReport]:
-        return self._watermark.reports(self._now)
-
-    def newest_file(self, source: str) -> Path | None:
+    def newest_file(self, stage: str, source: str) -> Path | None:
         """Return the file that passes the newest event times of a source's partitions to the source's planner. Return
         `None` if the source does not report partition offsets.
         """
-        if type(self._sources[source]).partition_offsets is Source.partition_offsets:
+        if type(self._clocks[stage].job.sources[source]).partition_offsets is Source.partition_offsets:
             return None
-        return self._directory / f"{stream_name(source)}.json"
+        return self._directory / f"{stream_name(source, stage)}.json"
 
-    def end(
-        self, number: int, newest: Newest, ranges: Mapping[int, RangeStatus], dependency_state: bytes | None
-    ) -> None:
-        self._watermark.observe(newest, clock_time())
-        self._write_newest()
-        self.ranges |= ranges
-        self._watermark.hold(all_held(status.held for status in self.ranges.values()))
-        self._dependency_state = dependency_state
-        kept = {
-            "watermark": self._watermark.to_json(),
-            "dependency_state": dependency_state,
-            "letters": attrs.asdict(self.letters),
-            "partitions": [attrs.asdict(report) for report in self.reports()],  # for `amadou describe`
-        }
-        self._files.write(f"{CLOCK_DIRECTORY}/{number}", written_clock(kept, self.ranges))
+    def end(self, number: int, newest: Mapping[str, Newest]) -> None:
+        now = clock_time()
+        for stage, clock in self._clocks.items():
+            clock.end(newest[stage], now, self._now)
+            self._write_newest(stage)
+        self._feed()
+        kept = {stage: clock.kept() for stage, clock in self._clocks.items()}
+        written = kept.get("", {"stages": kept})
+        self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(written, default=_plain))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
         self._plan_wake_up(number)
 
-    def _reading(self, number: int) -> dict[str, Reading]:
-        """Return the `Reading` of each source in a batch, from the offsets that Spark planned for this batch and the
-        previous batch.
-        """
+    def _feed(self) -> None:
+        """Pass the watermarks after a batch to the stages that other stages feed."""
+        reached = {stage: progress.watermark for stage, progress in self.stages.items()}
+        for clock in self._clocks.values():
+            clock.watermark.feed(reached)
+
+    def _offsets(self, number: int) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the offsets that Spark planned for a batch and for the batch before, by stream."""
         last, before = self._planned
         if last != number - 1:  # the first batch of the run
             before = planned_offsets(self._files, number - 1)
         planned = planned_offsets(self._files, number)
         self._planned = number, planned
-        return {name: self._reading_of(name, planned, before) for name in self._sources}
+        return planned, before
 
-    def _reading_of(self, source: str, planned: Mapping[str, str], before: Mapping[str, str]) -> Reading:
-        stream = stream_name(source)
-        read, was_read = (self._partitions(source, offsets.get(stream)) for offsets in (planned, before))
-        if read is None:
-            return Reading.whole(planned.get(stream) != before.get(stream))
-        return Reading.between(was_read or {}, read)
-
-    def _partitions(self, source: str, offset: str | None) -> Mapping[str, PartitionOffset] | None:
-        if offset is None or offset == "-":  # Spark writes "-" for a source that has no offset yet
-            return None
-        log = f"{self._files.checkpoint}/sources/{stream_name(source)}"
-        return self._sources[source].partition_offsets(json.loads(offset), log)
-
-    def _write_newest(self) -> None:
-        for source in self._sources:
-            path = self.newest_file(source)
+    def _write_newest(self, stage: str) -> None:
+        clock = self._clocks[stage]
+        for source in clock.job.external_sources:
+            path = self.newest_file(stage, source)
             if path is not None:
-                write_json(path, self._watermark.newest_times(source))
+                write_json(path, clock.watermark.newest_times(source))
 
     def _plan_wake_up(self, done: int) -> None:
         """Plan the batch that fires the next timer if no data arrives."""
-        if not self._may_rise:
+        if not self.wakes:
             return
-        timers = (status.next_timer for status in self.ranges.values())
-        next_timer = min((timer for timer in timers if timer is not None), default=None)
-        if next_timer is not None:
-            at = self._watermark.reaches(next_timer, clock_time())
-            if at is not None:
-                WakeUp(done, at).write(self.wake_up)
+        now = clock_time()
+        if self._flushes and any(progress.watermark != END_OF_TIME for progress in self.stages.values()):
+            WakeUp(done, now).write(self.wake_up)
+            return
+        timers = {stage: clock.next_timer for stage, clock in self._clocks.items()}
+        times = (self._reaches(stage, timer, now) for stage, timer in timers.items() if timer is not None)
+        at = min((time for time in times if time is not None), default=None)
+        if at is not None:
+            WakeUp(done, at).write(self.wake_up)
+
+    def _reaches(self, stage: str, micros: int, now: int) -> int | None:
+        """Return the clock time at which a stage's watermark, or those that it waits for, reach an event time if no
+        more events arrive; `None` if they never do.
+        """
+        watermark = self._clocks[stage].watermark
+        at = watermark.reaches(micros, now)
+        if at is not None:
+            return at
+        waits = watermark.waits_for(micros)
+        times = [self._reaches(other, needed, now) for other, needed in waits.items()]
+        known = [time for time in times if time is not None]
+        return max(known) if known and len(known) == len(times) else None
 
     def _load(self, done: int) -> None:
         name = f"{CLOCK_DIRECTORY}/{done}"
@@ -273,14 +299,104 @@ class RunClock:
             )
         try:
             kept = json.loads(text)
-            self._watermark.load(kept["watermark"])
-            ranges = {int(number): RangeStatus(*status) for number, status in kept["ranges"].items()}
-            # A view counts once a batch of this run has opened it: the views of an earlier run are usually removed.
-            self.ranges = {number: attrs.evolve(status, view_bytes=0) for number, status in ranges.items()}
-            self._dependency_state = _bytes(kept["dependency_state"])
-            self.letters = LetterCount(**kept["letters"])
+            for stage, clock in self._clocks.items():
+                clock.load(kept["stages"][stage] if stage else kept)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,
                 f"the progress file {name} cannot be read: restore it, or use a new checkpoint directory ({error!r})",
             ) from error
+        self._feed()
+
+
+class _StageClock:
+    """The watermark and the progress of a stage.
+
+    :param name: the stage's name; empty for a job with one handler
+    """
+
+    def __init__(self, name: str, job: Job, files: Files, *, ends: bool) -> None:
+        self.job = job
+        self.watermark = Watermark(job, ends=ends)
+        self.progress = StageProgress()
+        self._name = name
+        self._files = files
+
+    @property
+    def next_timer(self) -> int | None:
+        """The event time of the next timer, in microseconds; `None` if there is none."""
+        timers = (status.next_timer for status in self.progress.ranges.values())
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    def follow(self, now: int, reading: Mapping[str, Reading]) -> None:
+        """Advance the watermark for a batch."""
+        self.progress.watermark = self.watermark.follow(now, reading)
+
+    def reset(self, micros: int | None) -> None:
+        """Set the watermark to that of a batch that is processed again."""
+        self.watermark.current = self.progress.watermark = micros
+
+    def called(self, *, everything: bool) -> list[int]:
+        """Return the numbers of the key ranges with due timers or held events.
+
+        :param everything: `True` to return all key ranges that have a status
+        """
+        watermark = self.progress.watermark
+        return [
+            number
+            for number, status in self.progress.ranges.items()
+            if everything
+            or status.held
+            or (status.next_timer is not None and watermark is not None and status.next_timer <= watermark)
+        ]
+
+    def end(self, newest: Newest, now: int, began: int) -> None:
+        """Take the newest event times of a batch.
+
+        :param began: the processing time at which the batch began
+        """
+        self.watermark.observe(newest, now)
+        self.watermark.hold(all_held(status.held for status in self.progress.ranges.values()))
+        self.progress.partitions = self.watermark.reports(began)
+
+    def kept(self) -> dict[str, Any]:
+        """Return the progress in the form in which it is stored."""
+        kept = {
+            "watermark": self.watermark.to_json(),
+            "dependency_state": self.progress.dependency_state,
+            "letters": attrs.asdict(self.progress.letters),
+            "partitions": [attrs.asdict(report) for report in self.progress.partitions],  # for `amadou describe`
+        }
+        return _kept(kept, self.progress.ranges)
+
+    def load(self, kept: Mapping[str, Any]) -> None:
+        """Restore the progress that `kept` returned."""
+        self.watermark.load(kept["watermark"])
+        self.progress.watermark = self.watermark.current
+        ranges = {int(number): RangeStatus(*status) for number, status in kept["ranges"].items()}
+        # A view counts once a batch of this run has opened it: the views of an earlier run are usually removed.
+        self.progress.ranges = {number: attrs.evolve(status, view_bytes=0) for number, status in ranges.items()}
+        self.progress.dependency_state = _bytes(kept["dependency_state"])
+        self.progress.letters = LetterCount(**kept["letters"])
+        self.progress.partitions = self.watermark.reports(0)
+
+    def reading(self, planned: Mapping[str, str], before: Mapping[str, str]) -> dict[str, Reading]:
+        """Return the `Reading` of each source in a batch.
+
+        :param planned: the offsets that Spark planned for this batch, by stream
+        :param before: those that it planned for the batch before
+        """
+        return {name: self._reading_of(name, planned, before) for name in self.job.external_sources}
+
+    def _reading_of(self, source: str, planned: Mapping[str, str], before: Mapping[str, str]) -> Reading:
+        stream = stream_name(source, self._name)
+        read, was_read = (self._partitions(source, offsets.get(stream)) for offsets in (planned, before))
+        if read is None:
+            return Reading.whole(planned.get(stream) != before.get(stream))
+        return Reading.between(was_read or {}, read)
+
+    def _partitions(self, source: str, offset: str | None) -> Mapping[str, PartitionOffset] | None:
+        if offset is None or offset == "-":  # Spark writes "-" for a source that has no offset yet
+            return None
+        log = f"{self._files.checkpoint}/sources/{stream_name(source, self._name)}"
+        return self.job.sources[source].partition_offsets(json.loads(offset), log)

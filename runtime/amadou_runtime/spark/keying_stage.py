@@ -1,7 +1,7 @@
 """The first stage of a run on Spark: keys records in the workers."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -11,6 +11,7 @@ from amadou import Counts
 from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError
 from amadou_runtime.core.dependencies import watched
+from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.payload import Payload, Worker
@@ -25,7 +26,8 @@ KEYED = "range int, event_time timestamp, chunk binary"
 BLOCK = 100_000
 """Maximum number of records in a block. The events of a block are packed into at most one row per key range."""
 REPORT_RANGE = -1
-"""Range number of rows with reports and errors. The later stages pass these rows on to the driver."""
+"""Range number of rows with a packed `Summary` of the stage that these rows go to. The stateful stage passes these rows
+on to the output stage."""
 
 
 @attrs.frozen
@@ -44,7 +46,7 @@ class KeyingStage:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         number = itertools.count()
-        time = BatchTime.of_task()
+        time = BatchTime.of_task(self.payload.stage)
         try:
             worker = self.payload.load().opened()
             for batch in batches:
@@ -52,18 +54,17 @@ class KeyingStage:
                 for partition, position, cells in runs_of(batch, task):
                     for records in self._blocks(worker, cells):
                         rows = Rows(self.payload, time, began)
-                        self._key(worker, rows, records, (partition, position, next(number)))
+                        with errors_of_stage(self.payload.stage):
+                            self._key(worker, rows, records, (partition, position, next(number)))
                         yield rows.to_arrow()
                         began = perf_counter()
         except AmadouError as error:
             yield failed_rows(self.payload, time, error, batches)
 
     def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
-        """Convert cells to records, and yield the records in blocks of up to `BLOCK` records."""
+        """Convert cells to records, and yield the records in blocks."""
         to_records = worker.job.sources[self.source].to_records
-        records = iter((to_records or _as_they_are)(cells))
-        while block := list(itertools.islice(records, BLOCK)):
-            yield block
+        return blocks_of((to_records or _as_they_are)(cells))
 
     def _key(self, worker: Worker, rows: "Rows", records: list[Any], place: tuple[str, int, int]) -> None:
         """Key a block of records, and add the output to `rows`.
@@ -73,6 +74,13 @@ class KeyingStage:
         partition_of = worker.job.sources[self.source].partition_of
         partition = "" if partition_of is None else partition_of(place[0])
         rows.add_events(self.source, partition, order_of(*place), records, worker)
+
+
+def blocks_of(records: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield records in blocks of up to `BLOCK` records."""
+    remaining = iter(records)
+    while block := list(itertools.islice(remaining, BLOCK)):
+        yield block
 
 
 class Rows:
@@ -125,6 +133,10 @@ class Rows:
         self._began = now
         self.add(REPORT_RANGE, report.pack())
         return packed.letters
+
+    def pairs(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the range number and the chunk of each row."""
+        yield from zip(self._columns[0], self._columns[2], strict=True)
 
     def to_arrow(self) -> Any:
         import pyarrow as pa

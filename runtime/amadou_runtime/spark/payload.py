@@ -15,7 +15,7 @@ from amadou.engine import know_types, resolved_annotations, type_reference
 from amadou.errors import RunError
 from amadou.fields import has_fields
 from amadou_runtime.core.failure import cannot_travel, user_traceback
-from amadou_runtime.core.keying import KeyedSource, Keying, key_event_of
+from amadou_runtime.core.keying import Keying, key_event_of, keyed_sources
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.ports import named_codecs
 from amadou_runtime.core.vectorized import handler_for
@@ -23,8 +23,10 @@ from amadou_runtime.spark import modules as shipping
 
 
 class Worker:
-    """A job in a worker process. A worker is opened once and reused for all batches of a run. A worker does not contain
-    subjects' state.
+    """A stage of a job in a worker process. A worker is opened once and reused for all batches of a run. A worker does
+    not contain subjects' state.
+
+    :param job: the stage as a job
     """
 
     def __init__(self, job: Job, run: str, groups: int) -> None:
@@ -51,15 +53,16 @@ class Worker:
 
 @attrs.frozen
 class Payload:
-    """A job in pickled form.
+    """A stage of a job in pickled form.
 
-    :param pickled: the job, and the classes that workers cannot import
+    :param pickled: all stages of the job by name, and the classes that workers cannot import
     :param modules: source code of the modules that are not installed
     :param first: modules that workers import before they load the job
     :param run: id of the run; each run starts with a new handler, even in workers that Spark reuses
     :param groups: number of key groups
     :param ranges: number of key ranges
     :param worker: class of the workers
+    :param stage: the stage's name; empty for a job with one handler
     """
 
     pickled: bytes = attrs.field(repr=False)
@@ -69,21 +72,29 @@ class Payload:
     groups: int
     ranges: int
     worker: type[Worker]
+    stage: str = ""
+
+    def of_stage(self, stage: str) -> "Payload":
+        """Return another stage of the same job."""
+        return attrs.evolve(self, stage=stage)
 
     def load(self) -> Worker:
-        """Load the job in this worker process, once per run: handlers, codecs and connections are costly to create."""
-        worker = _workers.get(self.run)
-        if worker is None:
+        """Load the stage in this worker process, once per run: handlers, codecs and connections are costly to create.
+        All stages of the job are loaded together.
+        """
+        workers = _workers.get(self.run)
+        if workers is None:
             _workers.clear()
-            worker = _workers[self.run] = self.worker(self._job(), self.run, self.groups)
+            workers = {name: self.worker(job, self.run, self.groups) for name, job in self._stages().items()}
+            _workers[self.run] = workers
             _rest_collector()
-        return worker
+        return workers[self.stage]
 
-    def _job(self) -> Job:
+    def _stages(self) -> dict[str, Job]:
         shipping.take(self.modules)
         know_types({})
         try:
-            job, types = shipping.loads(self.pickled, self.first)
+            stages, types = shipping.loads(self.pickled, self.first)
         except Exception as error:
             raise RunError(
                 "the job cannot be loaded in a worker. Workers import a job's modules again: install what they import, "
@@ -91,14 +102,15 @@ class Payload:
                 f"{user_traceback(error)}"
             ) from error
         know_types(types)
-        return job  # type: ignore[no-any-return]
+        return stages  # type: ignore[no-any-return]
 
     def dumps(self, value: Any) -> bytes:
         """Pickle a value for workers that have loaded the job."""
         return shipping.dumps(value, self.modules)[0]
 
 
-_workers: dict[str, Worker] = {}
+_workers: dict[str, dict[str, Worker]] = {}
+"""The stages that this process has loaded, by run and stage."""
 
 
 def _rest_collector() -> None:
@@ -111,7 +123,7 @@ def _rest_collector() -> None:
 
 
 def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Worker) -> Payload:
-    """Return the job in the form that is sent to workers.
+    """Return the job in the form that is sent to workers. The payload is that of the first stage; see `of_stage`.
 
     Modules that are not installed, such as the job file and modules beside it, are sent with the job. Workers import
     installed modules themselves.
@@ -120,8 +132,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Wo
     """
     from pyspark import cloudpickle
 
-    keyed = {name: KeyedSource(source) for name, source in job.sources.items()}
-    light = attrs.evolve(job, handler=handler_for(job), sources=keyed, plugins=[named_codecs(job)])
+    light = {name: _light(stage) for name, stage in job.by_stage.items()}
     modules = shipping.sources()
     for module in shipping.travelling():  # for objects that Spark itself pickles, such as a user's source
         cloudpickle.register_pickle_by_value(module)
@@ -129,7 +140,11 @@ def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Wo
         pickled, first = shipping.dumps((light, _carried_types(modules)), modules)
     except Exception as error:
         raise cannot_travel(job, error) from error
-    return Payload(pickled, modules, first, uuid.uuid4().hex, groups, ranges, worker)
+    return Payload(pickled, modules, first, uuid.uuid4().hex, groups, ranges, worker, next(iter(light)))
+
+
+def _light(stage: Job) -> Job:
+    return attrs.evolve(stage, handler=handler_for(stage), sources=keyed_sources(stage), plugins=[named_codecs(stage)])
 
 
 def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:

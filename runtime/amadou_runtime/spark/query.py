@@ -17,6 +17,7 @@ from amadou_runtime.core.connectors import check_connectors, is_bounded
 from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import ReplayedLetter
+from amadou_runtime.core.stages import qualified
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_interval
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.savepoint import Savepoint
@@ -36,7 +37,7 @@ from amadou_runtime.spark.savepoints.run_state import RunState
 from amadou_runtime.spark.savepoints.service import SavepointService, Schedule
 from amadou_runtime.spark.session import own_session, partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
-from amadou_runtime.spark.stateful_operator import stateful_results
+from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
 from amadou_runtime.spark.timeouts import plan_due_batch
 from amadou_runtime.spark.worker_end import end_lookup
@@ -125,21 +126,25 @@ def _query(
     plan_due_batch(files, last_batch(files), anyway=flushes is not None)
     if letters:
         note(files, letters)
-    clock = RunClock(job, files, Path(_temporary()), ends=trigger == AVAILABLE_NOW)
+    clock = RunClock(job, files, Path(_temporary()), identity.stages[0], ends=trigger == AVAILABLE_NOW)
     if flushes is not None:
         clock.flush()
     payload = flushes and flushes.payload
     payload = payload or payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
-    keyed = [] if not job.idle_after else [_wake_ups(own, clock.wake_up, identity.key_ranges)]
-    keyed += replayed(own, files, payload)
-    for name, source in job.sources.items():
-        reader = named_reader(own, name)
-        newest = clock.newest_file(name)
-        if newest is not None:
-            reader = reader.option(Source.NEWEST_OPTION, str(newest))
-        with _start_errors(f"the source {name!r} of {job.name!r}"):
-            records = source.read_stream(own, reader, name, files.checkpoint)
-            keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
+    keyed: dict[str, list[Any]] = {stage: [] for stage in identity.stages}
+    if clock.wakes:
+        keyed[identity.stages[0]].append(_wake_ups(own, clock.wake_up, identity.key_ranges))
+    for stage, of in job.by_stage.items():
+        stage_payload = payload.of_stage(stage)
+        keyed[stage] += replayed(own, files, stage_payload)
+        for name, source in of.external_sources.items():
+            reader = own.readStream.name(stream_name(name, stage))
+            newest = clock.newest_file(stage, name)
+            if newest is not None:
+                reader = reader.option(Source.NEWEST_OPTION, str(newest))
+            with _start_errors(f"the source {name!r} of {of.name!r}"):
+                records = source.read_stream(own, reader, qualified(stage, name), files.checkpoint)
+                keyed[stage].append(records.mapInArrow(KeyingStage(stage_payload, name), KEYED))
     end_lookup(own)
     control, description = Control(), job_document(job)
     hooks.started(
@@ -168,7 +173,8 @@ def _query(
     )
     control.running = running
     with _start_errors(f"the run of {job.name!r}"):
-        return run_query(running, keyed, StatefulStage(payload), identity, files.checkpoint, trigger)
+        stages = {stage: StatefulStage(payload.of_stage(stage)) for stage in identity.stages}
+        return run_query(running, keyed, stages, identity, files.checkpoint, trigger)
 
 
 @contextmanager
@@ -189,32 +195,37 @@ def _wake_ups(spark: Any, path: Path, ranges: int) -> Any:
     from amadou_runtime.spark.wake_source import WakeSource  # needs pyspark
 
     spark.dataSource.register(WakeSource)
-    reader = named_reader(spark, "").format(WakeSource.name())
+    reader = spark.readStream.name(stream_name("")).format(WakeSource.name())
     return reader.option("path", str(path)).option("ranges", ranges).load()
-
-
-def named_reader(spark: Any, source: str) -> Any:
-    """Return the reader for a source's stream."""
-    return spark.readStream.name(stream_name(source))
 
 
 def run_query(
     running: RunningJob,
-    keyed: list[Any],
-    stage: StatefulStage,
+    keyed: Mapping[str, list[Any]],
+    stages: Mapping[str, StatefulStage],
     identity: CheckpointMetadata,
     checkpoint: str,
     trigger: str | None,
 ) -> RunningJob:
-    """Connect the stages and start the query."""
-    running.payload = stage.payload
-    rows = reduce(lambda left, right: left.unionByName(right), keyed).withWatermark("event_time", "0 seconds")
-    results = stateful_results(rows, stage, identity).mapInArrow(
-        OutputStage(stage.payload, identity.run, identity.batches_before), RESULT
-    )
+    """Connect the stages and start the query. The stages of a job form a chain, in which the rows for a later stage
+    pass through those before: Spark would process a stage twice if two others read its results.
+
+    :param keyed: the keyed rows of each stage's sources, by stage
+    """
+    running.payload = stages[identity.stages[0]].payload
+    results: Any = None
+    for position, name in enumerate(identity.stages):
+        inputs = [*keyed[name], *([] if results is None else [results])]
+        rows = reduce(lambda left, right: left.unionByName(right), inputs)
+        if position == 0:
+            rows = rows.withWatermark("event_time", "0 seconds")
+        later = identity.stages[position + 1 :]
+        output = OutputStage(stages[name].payload, identity.run, identity.batches_before, later)
+        processed = stateful_results(rows, stages[name], identity, name)
+        results = processed.mapInArrow(output, KEYED if later else RESULT)
     writer = (
         results.writeStream.queryName(identity.job)
-        .outputMode("update")
+        .outputMode(output_mode(identity))
         .option("checkpointLocation", checkpoint)
         .foreachBatch(running.committer(identity))
     )

@@ -78,7 +78,7 @@ class ReplayStage:
     payload: Payload
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        time = BatchTime.of_task()
+        time = BatchTime.of_task(self.payload.stage)
         rows = Rows(self.payload, time, perf_counter())
         try:
             worker = self.payload.load().opened()

@@ -4,8 +4,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import attrs
 from amadou import BatchReport, Counts, FailedBatch, Job, PartitionReport, RunSummary, SinkBatch, from_micros
 from amadou.engine import clock_time, shown_watermark
 from amadou.errors import AmadouError, CheckpointError, RunError
+from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.failure import failed_batch
@@ -23,16 +24,18 @@ from amadou_runtime.core.large_state_warning import LargeStateWarning
 from amadou_runtime.core.operator import DROPPED, LOST
 from amadou_runtime.core.ports import port_codec, sink_of
 from amadou_runtime.core.progress import Progress
+from amadou_runtime.core.stages import qualified, whole_report
 from amadou_runtime.core.watermark import newest_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata
-from amadou_runtime.spark.clock import BatchTime, Clock
+from amadou_runtime.spark.clock import BatchTime, Clock, StageProgress
 from amadou_runtime.spark.history import HistoryWriter
+from amadou_runtime.spark.key_range import RangeStatus
 from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
 from amadou_runtime.spark.savepoints.service import SavepointService
 from amadou_runtime.spark.spark_errors import own_error, root_cause, without_plans
-from amadou_runtime.spark.summary import Summary, error_from
+from amadou_runtime.spark.summary import Summary, by_stage, error_from
 
 _logger = logging.getLogger("amadou")
 _POLL = 0.05
@@ -54,7 +57,7 @@ class RunningJob:
         job: Job,
         clock: Clock,
         *,
-        on_batch: Callable[[Summary], None] | None = None,
+        on_batch: Callable[[dict[str, Summary]], None] | None = None,
         on_report: Callable[[BatchReport], None] | None = None,
         on_failure: Callable[[FailedBatch], None] | None = None,
         history: HistoryWriter | None = None,
@@ -89,14 +92,13 @@ class RunningJob:
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
-        self._dropped = DroppedWarning(job, replays=replays)
-        self._held_back = HeldBackWarning(job)
-        self._large_state = LargeStateWarning(job)
-        self._partitions: Sequence[PartitionReport] = clock.reports()
-        self._summary = RunSummary(job.name, counts=self._counts(Counts()), watermark=self._watermark())
+        self._warnings = {name: _Warnings(stage, replays=replays) for name, stage in job.by_stage.items()}
+        before = whole_report({name: self._report(-1, 0.0, Summary(), {}, name) for name in job.by_stage})
+        self._partitions: Sequence[PartitionReport] = before.partitions
+        self._summary = RunSummary(job.name, counts=before.counts, watermark=before.watermark)
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
-        self.failed: Summary | None = None
-        """Results of the batch that failed and ended the run; `None` if there is no such batch."""
+        self.failed: dict[str, Summary] = {}
+        """Results, by stage, of the batch that failed and ended the run; empty if there is no such batch."""
 
     def __repr__(self) -> str:
         done = f"{self._summary.batches:,} batches, watermark {shown_watermark(self._summary.watermark)}"
@@ -254,75 +256,95 @@ class RunningJob:
             self._savepoints.before_batch(number)
         began = time.monotonic()
         try:
-            moment = self._clock.begin(number)
-            results = self._processed(frame, moment)
-            down = self._commit(identity, results, moment)
+            times = self._clock.begin(number)
+            results = self._processed(frame, number, times)
+            down = self._commit(identity, results, number, times)
         except AmadouError as error:
             self._error = error
             self._note_failure(failed_batch(number + identity.batches_before, error, began))
             return f"{type(error).__name__}: {error}"
-        samples = results.samples.without_secrets()
-        self._note(
-            BatchReport(
-                number + identity.batches_before,
-                self._counts(results.counts),
-                self._watermark(),
-                time.monotonic() - began,
-                from_micros(clock_time()),
-                results.stage_seconds,
-                results.callback_seconds,
-                results.callback_calls,
-                down,
-                self._clock.reports(),
-                samples.dead_letters,
-                samples.late_events,
-            ),
-            identity.state,
-        )
+        reports = {
+            name: self._report(number + identity.batches_before, began, result, down[name], name)
+            for name, result in results.items()
+        }
+        self._note(reports, identity.state)
         self._done = number
         if self._on_batch is not None:
             self._on_batch(results)
         return None
 
-    def _processed(self, frame: Any, moment: BatchTime) -> Summary:
-        """Process a batch and write its outputs on Spark. Return the batch's results."""
-        moment.hand_to_tasks(frame.sparkSession)
+    def _report(self, number: int, began: float, result: Summary, down: Mapping[str, bool], stage: str) -> BatchReport:
+        """Return the report of a batch of a stage."""
+        progress = self._clock.stages[stage]
+        samples = result.samples.without_secrets()
+        return BatchReport(
+            number,
+            _counts(result.counts, progress.ranges.values()),
+            None if progress.watermark is None else from_micros(progress.watermark),
+            time.monotonic() - began,
+            from_micros(clock_time()),
+            result.stage_seconds,
+            result.callback_seconds,
+            result.callback_calls,
+            down,
+            progress.partitions,
+            samples.dead_letters,
+            samples.late_events,
+        )
+
+    def _processed(self, frame: Any, number: int, times: Mapping[str, BatchTime]) -> dict[str, Summary]:
+        """Process a batch and write its outputs on Spark. Return the batch's results by stage."""
+        BatchTime.hand_to_tasks(times, frame.sparkSession)
         try:
             rows = frame.collect()
         except Exception as error:  # any error from Spark
             cause = root_cause(error)
-            died = died_error(self._job.name, moment.number, cause, frame.sparkSession.sparkContext.master)
-            raise died or RunError(f"batch {moment.number} of {self._job.name!r} failed in Spark: {cause}") from error
-        self._lost_tasks.warn(frame.sparkSession, moment.number)
-        results = Summary()
-        for row in rows:
-            results.merge(Summary.unpack(row[0]))
-        if results.error is not None:
-            self.failed = results
-            raise error_from(results.error)
+            died = died_error(self._job.name, number, cause, frame.sparkSession.sparkContext.master)
+            raise died or RunError(f"batch {number} of {self._job.name!r} failed in Spark: {cause}") from error
+        self._lost_tasks.warn(frame.sparkSession, number)
+        results = by_stage((row.result for row in rows), times)
+        for result in results.values():
+            if result.error is not None:
+                self.failed = results
+                raise error_from(result.error)
         return results
 
-    def _commit(self, identity: CheckpointMetadata, results: Summary, moment: BatchTime) -> dict[str, bool]:
-        """Commit a batch: first its outputs, then its progress. Return the result of `downs`."""
-        number = moment.number
-        decision = evaluate(self._job, moment.dependency_state, newest_of(results.newest), results.oldest, number)
-        log_changes(self._job, decision.changes)
-        ranges = {**self._clock.ranges, **results.ranges}
-        check_held(self._job, all_held(status.held for status in ranges.values()), decision.down)
-        letters = self._clock.letters.then(self._job, results.callback_calls, results.failures)
+    def _commit(
+        self, identity: CheckpointMetadata, results: Mapping[str, Summary], number: int, times: Mapping[str, BatchTime]
+    ) -> dict[str, dict[str, bool]]:
+        """Commit a batch: first its outputs, then its progress. Return the result of `downs` by stage."""
+        down: dict[str, dict[str, bool]] = {}
+        after: list[tuple[StageProgress, dict[int, RangeStatus], LetterCount, bytes | None]] = []
+        for name, stage in self._job.by_stage.items():
+            result, progress = results[name], self._clock.stages[name]
+            before = times[name].dependency_state
+            decision = evaluate(stage, before, newest_of(result.newest), result.oldest, number)
+            log_changes(stage, decision.changes)
+            ranges = {**progress.ranges, **result.ranges}
+            check_held(stage, all_held(status.held for status in ranges.values()), decision.down)
+            letters = progress.letters.then(stage, result.callback_calls, result.failures)
+            after.append((progress, ranges, letters, decision.state))
+            down[name] = downs(stage, decision.down)
         began = time.perf_counter()
-        before = identity.batches_before
-        for port in self._job.sinks:
-            codec = port_codec(self._job, port)
-            batch = SinkBatch(identity.run, self._job.name, port, number + before, codec, before)
-            sink_of(self._job, port).commit(batch, [message for _, message in results.parts.get(port, [])])
+        for name, stage in self._job.by_stage.items():
+            self._commit_outputs(identity, name, stage, results[name], number)
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
-        self._clock.letters = letters
-        self._clock.end(number, results.newest, results.ranges, decision.state)
-        results.stage_seconds["committing"] = time.perf_counter() - began
-        return downs(self._job, decision.down)
+        for progress, ranges, letters, state in after:
+            progress.ranges, progress.letters, progress.dependency_state = ranges, letters, state
+        self._clock.end(number, {name: result.newest for name, result in results.items()})
+        results[identity.stages[-1]].stage_seconds["committing"] = time.perf_counter() - began
+        return down
+
+    def _commit_outputs(
+        self, identity: CheckpointMetadata, name: str, stage: Job, result: Summary, number: int
+    ) -> None:
+        before = identity.batches_before
+        for port in stage.sinks:
+            codec = port_codec(stage, port)
+            batch = SinkBatch(identity.run, stage.name, qualified(name, port), number + before, codec, before)
+            sink_of(stage, port).commit(batch, [message for _, message in result.parts.get(port, [])])
 
     def _report_spark_progress(self) -> None:
         """Report Spark's progress for the completed batches that have not been reported yet."""
@@ -340,33 +362,12 @@ class RunningJob:
                 self._reported = progress.batchId()
                 self._on_spark_progress(json.loads(progress.json()))
 
-    def _counts(self, batch: Counts) -> Counts:
-        """Return a batch's counts, with the totals of all key ranges after the batch."""
-        ranges = self._clock.ranges.values()
-        return attrs.evolve(
-            batch,
-            keys=sum(status.keys for status in ranges),
-            timers_pending=sum(status.timers_pending for status in ranges),
-            state_entries=sum(status.entries for status in ranges),
-            state_bytes=sum(status.state_bytes for status in ranges),
-            state_view_bytes=sum(status.view_bytes for status in ranges),
-            held=held_counts(all_held(status.held for status in ranges)),
-        )
-
-    def _watermark(self) -> datetime | None:
-        micros = self._clock.watermark
-        return None if micros is None else from_micros(micros)
-
-    def _note(self, batch: BatchReport, store: str) -> None:
+    def _note(self, reports: Mapping[str, BatchReport], store: str) -> None:
+        batch = whole_report(reports)
         self._summary = self._summary.with_batch(batch)
         self._partitions = batch.partitions
-        self._dropped.look(batch)
-        self._held_back.look(batch)
-        self._large_state.look(batch, store)
-        for name, keys in batch.counts.counters.items():
-            for end, message in _LOSSES.items():
-                if name.endswith(end):
-                    _logger.warning(message, self._job.name, name.removesuffix(end), f"{keys:,}")
+        for name, report in reports.items():
+            self._warnings[name].look(report, store)
         self._recent = [*self._recent[-9:], (time.monotonic(), self._summary.counts.events)]
         if self._history is not None:
             self._history.add(batch)
@@ -378,6 +379,39 @@ class RunningJob:
             self._history.add(failed)
         if self._on_failure is not None:
             self._on_failure(failed)
+
+
+class _Warnings:
+    """The warnings about a stage's batches."""
+
+    def __init__(self, job: Job, *, replays: bool) -> None:
+        self._job = job
+        self._dropped = DroppedWarning(job, replays=replays)
+        self._held_back = HeldBackWarning(job)
+        self._large_state = LargeStateWarning(job)
+
+    def look(self, batch: BatchReport, store: str) -> None:
+        """Check a completed batch, and log the warnings that are due."""
+        self._dropped.look(batch)
+        self._held_back.look(batch)
+        self._large_state.look(batch, store)
+        for name, keys in batch.counts.counters.items():
+            for end, message in _LOSSES.items():
+                if name.endswith(end):
+                    _logger.warning(message, self._job.name, name.removesuffix(end), f"{keys:,}")
+
+
+def _counts(batch: Counts, ranges: Collection[RangeStatus]) -> Counts:
+    """Return a batch's counts, with the totals of all key ranges after the batch."""
+    return attrs.evolve(
+        batch,
+        keys=sum(status.keys for status in ranges),
+        timers_pending=sum(status.timers_pending for status in ranges),
+        state_entries=sum(status.entries for status in ranges),
+        state_bytes=sum(status.state_bytes for status in ranges),
+        state_view_bytes=sum(status.view_bytes for status in ranges),
+        held=held_counts(all_held(status.held for status in ranges)),
+    )
 
 
 def commit_batch(itself: list[RunningJob], identity: CheckpointMetadata, frame: Any, number: int) -> None:

@@ -18,6 +18,7 @@ from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.operator import Evaluation, ReplayedGroup, together
+from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import unpack_compressed
 from amadou_runtime.spark.key_range import KeyRange, StoredRange, StoreResult
@@ -26,7 +27,8 @@ from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, error_fields
 
-RESULT = "result binary"
+RESULT = "range int, result binary"
+"""Columns of the output: `REPORT_RANGE` with a packed `Summary`, or a row that is passed on."""
 
 
 class RangeState(Protocol):
@@ -54,7 +56,7 @@ class Stage(Protocol):
     """What Spark's stateful operator does with a key range."""
 
     def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
-        """Process a key range's rows, and return a data frame with the columns of `RESULT`.
+        """Process a key range's rows, and return a data frame with the columns of `RESULT`; see `results_of`.
 
         :param number: the range's number
         :param frames: pandas data frames with the columns of `KEYED`
@@ -70,19 +72,18 @@ class StatefulStage:
     payload: Payload
 
     def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
-        """Process a key range's rows, and return a data frame with the packed `Summary`. The rows of `REPORT_RANGE` are
-        returned unchanged.
+        """Process a key range's rows, and return a data frame with the packed `Summary`. Rows that do not belong to a
+        key range are returned unchanged.
         """
-        import pandas as pd
-
         chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
-        if number != REPORT_RANGE:
-            try:
+        if number < 0:
+            return results_of(number, chunks)
+        try:
+            with errors_of_stage(self.payload.stage):
                 summary = self._process(number, chunks, state)
-            except AmadouError as error:
-                summary = Summary(error=error_fields(error))
-            chunks = [summary.pack()]
-        return pd.DataFrame({"result": chunks})
+        except AmadouError as error:
+            summary = Summary(error=error_fields(error))
+        return results_of(REPORT_RANGE, [summary.pack()])
 
     def _process(self, number: int, packed: list[bytes], state: RangeState) -> Summary:
         """Process a key range's chunks, and store the range's state.
@@ -99,7 +100,7 @@ class StatefulStage:
 
     def _batch(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
         key_range = KeyRange(stored)
-        time = BatchTime.of_task()
+        time = BatchTime.of_task(self.payload.stage)
         worker.operator.take_failures()  # workers are reused, and a failed batch leaves its failures and times here
         worker.operator.samples.take()
         worker.operator.stopwatch.take()
@@ -128,6 +129,13 @@ class StatefulStage:
         if number == range_numbers(self.payload.ranges)[0]:
             return worker.operator.evaluate(time.dependency_state, newest, oldest, time.number, time.watermark)
         return Evaluation(evaluate(worker.job, time.dependency_state, newest, oldest, time.number), {}, {})
+
+
+def results_of(number: int, results: list[bytes]) -> Any:
+    """Return a data frame with the columns of `RESULT`."""
+    import pandas as pd
+
+    return pd.DataFrame({"range": [number] * len(results), "result": results})
 
 
 def _unpacked(

@@ -1,5 +1,6 @@
 """Merges the results of a batch's parts for the driver."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -16,7 +17,7 @@ from amadou_runtime.spark.key_range import RangeStatus, StoreResult
 
 @attrs.define
 class Summary:
-    """Results of a part of a batch, or of the entire batch."""
+    """Results of a stage in a part of a batch, or in the entire batch."""
 
     outputs: dict[str, list[Any]] = attrs.field(factory=dict)
     """Encoded values by port, for the output stage."""
@@ -39,6 +40,8 @@ class Summary:
     trace: list[Any] = attrs.field(factory=list)
     """Raw trace entries as lists, for test runs."""
     states: dict[int, bytes | None] = attrs.field(factory=dict)
+    stage: str = ""
+    """The stage's name; empty in a job with one handler. Set when the outputs have been written."""
 
     def pack(self) -> bytes:
         """Pack the summary into a result row."""
@@ -92,6 +95,18 @@ def error_fields(error: AmadouError) -> dict[str, Any]:
     if isinstance(error, CallbackError):
         return {"callback": error.fields()}
     return {"message": f"{type(error).__name__}: {error}"}
+
+
+def by_stage(rows: Iterable[bytes], stages: Iterable[str]) -> dict[str, Summary]:
+    """Merge packed summaries.
+
+    :returns: the results by stage
+    """
+    results = {stage: Summary(stage=stage) for stage in stages}
+    for row in rows:
+        summary = Summary.unpack(row)
+        results[summary.stage].merge(summary)
+    return results
 
 
 def packed_error(error: AmadouError) -> bytes:

@@ -21,10 +21,12 @@ has at most `_SHOWN` characters.
 _NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
-def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
+def difference(embedded: Any, spark: Any, stage: str = "") -> EngineDifferenceError | None:
     """Return an error that reports the difference between the engines' outcomes; `None` if the outcomes are equal.
 
     An outcome is a batch's result or an error.
+
+    :param stage: the name of the stage; empty in a job with one handler
     """
     if embedded == spark:
         return None
@@ -35,7 +37,7 @@ def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
         differing = first_difference(getattr(embedded, field.name), getattr(spark, field.name))
         if differing is not None:
             where, ours, theirs = differing
-            return EngineDifferenceError(field.name, ours, theirs, where)
+            return EngineDifferenceError(field.name, ours, theirs, f" in the stage {stage}{where}" if stage else where)
     return None
 
 

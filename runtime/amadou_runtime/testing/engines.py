@@ -12,8 +12,10 @@ from amadou.errors import AmadouError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.failure import cannot_travel
-from amadou_runtime.core.keying import KeyedSource, Keying
+from amadou_runtime.core.feeding import fed_by
+from amadou_runtime.core.keying import Keying, keyed_sources
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.embedded.engine import BatchResult, Embedded
 from amadou_runtime.embedded.state import EmbeddedState
@@ -24,7 +26,7 @@ from amadou_runtime.testing.trace import RawEntry, SimulatedCrash, Trace
 
 @attrs.frozen
 class ScriptedBatch:
-    """A batch of a script.
+    """A batch of a script for one stage.
 
     :param run: name of the run; the in-memory state of earlier runs is lost
     :param records: records and `ScriptedEvent`s by source and partition
@@ -61,7 +63,7 @@ def next_run(run: str) -> str:
 
 @attrs.frozen
 class ScriptedResult:
-    """Result of a scripted batch.
+    """Result of a scripted batch in one stage.
 
     :param letters: encoded dead letters for records on which `key_event` failed
     :param counts: counters of callbacks and components
@@ -88,11 +90,15 @@ class ScriptedResult:
 class ScriptEngine(Protocol):
     """An engine that processes a script."""
 
-    def process(self, batch: ScriptedBatch) -> ScriptedResult:
-        """Process one batch."""
+    def process(self, batches: Mapping[str, ScriptedBatch]) -> dict[str, ScriptedResult]:
+        """Process one batch.
 
-    def state(self) -> bytes | None:
-        """Return the key group's state after the last batch as one value; `None` if there is no state."""
+        :param batches: the batch by stage
+        :returns: the results by stage
+        """
+
+    def state(self, stage: str) -> bytes | None:
+        """Return the state of a stage's key group after the last batch as one value; `None` if there is no state."""
 
     def restart(self, job: Job) -> None:
         """Restart with the stored state.
@@ -100,8 +106,10 @@ class ScriptEngine(Protocol):
         :param job: the job to run after the restart
         """
 
-    def failed(self) -> list[RawEntry]:
-        """Return the raw trace entries of the callbacks in the last failed batch, if the engine has recorded them."""
+    def failed(self) -> dict[str, list[RawEntry]]:
+        """Return the raw trace entries of the callbacks in the last failed batch by stage, if the engine has recorded
+        them.
+        """
 
     def close(self) -> None:
         """Release the engine's resources."""
@@ -114,76 +122,91 @@ class EmbeddedEngine:
     """
 
     def __init__(self, job: Job) -> None:
-        self._job = job
-        self._begin()
+        self._begin(job)
 
-    def process(self, batch: ScriptedBatch) -> ScriptedResult:
-        if batch.put is not None:
-            self._engine.state = EmbeddedState.of(batch.put or None)
-        if batch.crash_after is not None:
-            self._crash(batch, batch.crash_after)
-            batch = batch.after_crash()
-        self._trace.take()
-        result = self._process(batch)
+    def process(self, batches: Mapping[str, ScriptedBatch]) -> dict[str, ScriptedResult]:
+        for name, batch in batches.items():
+            if batch.put is not None:
+                self._engines[name].state = EmbeddedState.of(batch.put or None)
+        if any(batch.crash_after is not None for batch in batches.values()):
+            with suppress(SimulatedCrash):
+                self._process(batches)
+            self.restart(self._job)
+            batches = {name: batch.after_crash() for name, batch in batches.items()}
+        results = self._process(batches)
+        return {name: self._stored(name, result) for name, result in results.items()}
+
+    def state(self, stage: str) -> bytes | None:
+        return self._engines[stage].state.packed()
+
+    def failed(self) -> dict[str, list[RawEntry]]:
+        return {name: engine.trace.take() for name, engine in self._engines.items()}
+
+    def restart(self, job: Job) -> None:
+        states = {name: engine.state for name, engine in self._engines.items()}
+        self.close()
+        self._begin(job)
+        for name, state in states.items():
+            self._engines[name].state = state
+
+    def close(self) -> None:
+        for engine in self._engines.values():
+            engine.close()
+
+    def _begin(self, job: Job) -> None:
+        self._job = job
+        self._stages = {name: _for_worker(stage) for name, stage in job.by_stage.items()}
+        self._engines = {name: _TracedEngine(stage) for name, stage in self._stages.items()}
+
+    def _process(self, batches: Mapping[str, ScriptedBatch]) -> dict[str, BatchResult]:
+        results: dict[str, BatchResult] = {}
+        for name, batch in batches.items():
+            self._engines[name].trace.take()
+            self._engines[name].begin(batch.run)
+            self._engines[name].letters = batch.letter_count
+            fed = fed_by(self._stages[name], {of: result.outputs for of, result in results.items()})
+            with errors_of_stage(name):
+                results[name] = self._engines[name].process_scripted(batch, fed)
+        return results
+
+    def _stored(self, name: str, result: BatchResult) -> ScriptedResult:
+        engine = self._engines[name]
+        engine.store(result)
         return ScriptedResult(
             result.letters,
             result.counts.counters,
             result.counts.dropped,
-            self._trace.take(),
+            engine.trace.take(),
             result.newest,
             result.processed.held,
             result.evaluation.decision.state,
-            self._engine.letters,
+            engine.letters,
         )
-
-    def state(self) -> bytes | None:
-        return self._engine.state.packed()
-
-    def _process(self, batch: ScriptedBatch) -> BatchResult:
-        self._engine.begin(batch.run)
-        self._engine.letters = batch.letter_count
-        records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
-        return self._engine.process(records, batch.watermark, batch.now, batch.number, batch.dependency_state)
-
-    def failed(self) -> list[RawEntry]:
-        return self._trace.take()
-
-    def restart(self, job: Job) -> None:
-        self._engine.close()
-        self._job = job
-        self._begin_again()
-
-    def close(self) -> None:
-        self._engine.close()
-
-    def _begin_again(self) -> None:
-        """Start a new engine with the stored state."""
-        state = self._engine.state
-        self._begin()
-        self._engine.state = state
-
-    def _begin(self) -> None:
-        self._trace = Trace()
-        self._engine = _TracedEngine(_for_worker(self._job), self._trace)
-
-    def _crash(self, batch: ScriptedBatch, after: int) -> None:
-        before = self._engine.state.packed()
-        self._trace.crash_after = after
-        with suppress(SimulatedCrash):
-            self._process(batch)
-        self._engine.state = EmbeddedState.of(before)
-        self._begin_again()
 
 
 class _TracedEngine(Embedded):
     """The embedded engine with a trace, and with checks of the vectorised paths."""
 
-    def __init__(self, job: Job, trace: Trace) -> None:
-        self._trace = trace
+    def __init__(self, job: Job) -> None:
+        self.trace = Trace()
         super().__init__(job)
 
+    def process_scripted(self, batch: ScriptedBatch, fed: Mapping[str, list[Any]]) -> BatchResult:
+        """Process a scripted batch.
+
+        :param fed: the records from ports of other stages, by source
+        """
+        self.trace.crash_after = batch.crash_after
+        records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
+        for source, given in fed.items():
+            records.setdefault(source, []).append(("", given))
+        result = self.process(records, batch.watermark, batch.now, batch.number, batch.dependency_state)
+        if batch.crash_after is not None:
+            raise SimulatedCrash
+        return result
+
     def operator_of(self, job: Job) -> Operator:
-        return CheckedOperator(job, self._trace)
+        return CheckedOperator(job, self.trace)
 
     def keying_of(self, job: Job, source: str) -> Keying:
         return CheckedKeying(job, source, 1)
@@ -196,29 +219,34 @@ class BothEngines:
         self._embedded = embedded
         self._spark = spark
 
-    def process(self, batch: ScriptedBatch) -> ScriptedResult:
-        embedded, spark = (_outcome(engine, batch) for engine in (self._embedded, self._spark))
+    def process(self, batches: Mapping[str, ScriptedBatch]) -> dict[str, ScriptedResult]:
+        embedded, spark = (_outcome(engine, batches) for engine in (self._embedded, self._spark))
         if isinstance(embedded, AmadouError) and isinstance(spark, AmadouError):
             raise embedded
-        compared = embedded, spark
-        if isinstance(embedded, ScriptedResult) and isinstance(spark, ScriptedResult):
-            _level_detail(embedded.trace, spark.trace)
-            states = (in_fixed_order(engine.state()) for engine in (self._embedded, self._spark))
-            compared = attrs.evolve(embedded, state=next(states)), attrs.evolve(spark, state=next(states))
-        differing = difference(*compared)
-        if differing is not None:
-            raise differing
-        assert isinstance(embedded, ScriptedResult)
+        if isinstance(embedded, AmadouError) or isinstance(spark, AmadouError):
+            found = difference(embedded, spark)
+            assert found is not None
+            raise found
+        for stage, ours in embedded.items():
+            self._compare(stage, ours, spark[stage])
         return embedded
 
-    def state(self) -> bytes | None:
-        return self._embedded.state()
+    def _compare(self, stage: str, embedded: ScriptedResult, spark: ScriptedResult) -> None:
+        _level_detail(embedded.trace, spark.trace)
+        states = (in_fixed_order(engine.state(stage)) for engine in (self._embedded, self._spark))
+        compared = attrs.evolve(embedded, state=next(states)), attrs.evolve(spark, state=next(states))
+        differing = difference(*compared, stage)
+        if differing is not None:
+            raise differing
+
+    def state(self, stage: str) -> bytes | None:
+        return self._embedded.state(stage)
 
     def restart(self, job: Job) -> None:
         self._embedded.restart(job)
         self._spark.restart(job)
 
-    def failed(self) -> list[RawEntry]:
+    def failed(self) -> dict[str, list[RawEntry]]:
         return self._embedded.failed()
 
     def close(self) -> None:
@@ -244,7 +272,7 @@ def _for_worker(job: Job) -> Job:
 
     :raises JobError: the handler or a source cannot be copied
     """
-    keyed = {name: KeyedSource(source) for name, source in job.sources.items()}
+    keyed = keyed_sources(job)
     try:
         handler, sources = copy.deepcopy((job.handler, keyed))
     except Exception as error:
@@ -252,8 +280,8 @@ def _for_worker(job: Job) -> Job:
     return attrs.evolve(job, handler=handler, sources=sources)
 
 
-def _outcome(engine: ScriptEngine, batch: ScriptedBatch) -> ScriptedResult | AmadouError:
+def _outcome(engine: ScriptEngine, batches: Mapping[str, ScriptedBatch]) -> dict[str, ScriptedResult] | AmadouError:
     try:
-        return engine.process(batch)
+        return engine.process(batches)
     except AmadouError as error:
         return error

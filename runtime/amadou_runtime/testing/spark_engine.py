@@ -5,22 +5,20 @@ import base64
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from amadou import Job, PartitionReport
+from amadou import Job
 from amadou.errors import RunError
-from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, store_of
-from amadou_runtime.spark.clock import BatchTime
-from amadou_runtime.spark.key_range import RangeStatus
+from amadou_runtime.spark.clock import BatchTime, StageProgress, stream_name
 from amadou_runtime.spark.keying_stage import KEYED
-from amadou_runtime.spark.payload import payload_for
-from amadou_runtime.spark.query import named_reader, run_query
+from amadou_runtime.spark.payload import Payload, payload_for
+from amadou_runtime.spark.query import run_query
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.session import TEST_MASTER, own_session, session
 from amadou_runtime.spark.summary import Summary
@@ -38,23 +36,17 @@ from amadou_runtime.testing.traced_stages import (
 class _ScriptClock:
     """A clock that the script sets; see `Clock`."""
 
-    def __init__(self) -> None:
-        self.watermark: int | None = None
+    def __init__(self, stages: Iterable[str]) -> None:
+        self.stages = {stage: StageProgress() for stage in stages}
         self.now = 0
-        self.dependency_state: bytes | None = None
-        self.ranges: dict[int, RangeStatus] = {}
-        self.letters = LetterCount()
 
-    def begin(self, number: int) -> BatchTime:
-        return BatchTime(number, self.watermark, self.now, self.dependency_state)
+    def begin(self, number: int) -> dict[str, BatchTime]:
+        return {
+            stage: BatchTime(number, progress.watermark, self.now, progress.dependency_state)
+            for stage, progress in self.stages.items()
+        }
 
-    def end(
-        self, number: int, newest: Newest, ranges: Mapping[int, RangeStatus], dependency_state: bytes | None
-    ) -> None:
-        self.dependency_state = dependency_state
-
-    def reports(self) -> list[PartitionReport]:
-        return []
+    def end(self, number: int, newest: Mapping[str, Newest]) -> None: ...
 
 
 class SparkEngine:
@@ -78,61 +70,58 @@ class SparkEngine:
         )
         self._script = self._directory / "script"
         self._script.mkdir()
-        self._clock = _ScriptClock()
+        self._clock = _ScriptClock(job.by_stage)
         self._files = 0
         self._has_failed = False
-        self._summary = Summary()
-        self._state: bytes | None = None
+        self._results = {stage: Summary() for stage in job.by_stage}
+        self._states: dict[str, bytes | None] = {}
         self._running = self._start(job)
         atexit.register(self.close)
 
-    def process(self, batch: ScriptedBatch) -> ScriptedResult:
-        self._clock.watermark, self._clock.now = batch.watermark, batch.now
-        self._clock.dependency_state, self._clock.letters = batch.dependency_state, batch.letter_count
-        self._summary = Summary()
-        rows = [
-            ScriptedRow(source, partition, record)
-            for source, by_partition in batch.records.items()
-            for partition, brought in by_partition.items()
-            for record in brought
-        ]
-        self._bring(batch, rows)
+    def process(self, batches: Mapping[str, ScriptedBatch]) -> dict[str, ScriptedResult]:
+        for stage, batch in batches.items():
+            progress, self._clock.now = self._clock.stages[stage], batch.now
+            progress.watermark, progress.letters = batch.watermark, batch.letter_count
+            progress.dependency_state = batch.dependency_state
+        self._results = {stage: Summary() for stage in batches}
+        self._bring(batches)
         if self._has_failed:  # Spark reprocesses the failed batch, and reads the rewritten file
             self.restart(self._job)
         self._has_failed = True
-        if batch.crash_after is not None:
+        if any(batch.crash_after is not None for batch in batches.values()):
             with suppress(RunError):
                 self._wait()
-            self._bring(batch.after_crash(), rows)
+            self._bring({stage: batch.after_crash() for stage, batch in batches.items()})
             self.restart(self._job)
         self._wait()
         self._has_failed = False
         self._files += 1
-        summary = self._summary
+        return {stage: self._result(stage, summary) for stage, summary in self._results.items()}
+
+    def _result(self, stage: str, summary: Summary) -> ScriptedResult:
         if summary.states:
-            (self._state,) = summary.states.values()
-        held = all_held(status.held for status in summary.ranges.values())
+            (self._states[stage],) = summary.states.values()
+        progress = self._clock.stages[stage]
         return ScriptedResult(
             summary.letters,
             summary.counts.counters,
             summary.counts.dropped,
             [RawEntry.of(parts) for parts in summary.trace],
             summary.newest,
-            held,
-            self._clock.dependency_state,
-            self._clock.letters,
+            all_held(status.held for status in summary.ranges.values()),
+            progress.dependency_state,
+            progress.letters,
         )
 
-    def state(self) -> bytes | None:
-        return self._state
+    def state(self, stage: str) -> bytes | None:
+        return self._states.get(stage)
 
     def restart(self, job: Job) -> None:
         self._stop()
         self._running = self._start(job)
 
-    def failed(self) -> list[RawEntry]:
-        failed = self._running.failed
-        return [] if failed is None else [RawEntry.of(parts) for parts in failed.trace]
+    def failed(self) -> dict[str, list[RawEntry]]:
+        return {stage: [RawEntry.of(parts) for parts in each.trace] for stage, each in self._running.failed.items()}
 
     def close(self) -> None:
         """Stop the query and remove its files."""
@@ -143,25 +132,40 @@ class SparkEngine:
     def _start(self, job: Job) -> RunningJob:
         self._job = job
         payload = self._payload = payload_for(job, groups=1, ranges=1, worker=TracedWorker)
+        stages = list(job.by_stage)
+        keyed = {stage: [self._keyed(payload.of_stage(stage))] for stage in stages}
+        running = RunningJob(job, self._clock, on_batch=self._note)
+        identity = CheckpointMetadata(job.name, self._directory.name, 1, 1, store_of(job), {}, [], stages=stages)
+        traced = {stage: TracedStatefulStage(payload.of_stage(stage)) for stage in stages}
+        return run_query(running, keyed, traced, identity, self._checkpoint, None)
+
+    def _keyed(self, payload: Payload) -> Any:
+        """Return the keyed rows of a stage. Every stage reads the whole script."""
         rows = (
-            named_reader(self._own, "script")
+            self._own.readStream.name(stream_name("script", payload.stage))
             .text(str(self._script))
             .selectExpr("value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position")
         )
-        keyed = rows.mapInArrow(ScriptedKeyingStage(payload, "script"), KEYED)
-        running = RunningJob(job, self._clock, on_batch=self._note)
-        identity = CheckpointMetadata(job.name, self._directory.name, 1, 1, store_of(job), {}, [])
-        return run_query(running, [keyed], TracedStatefulStage(payload), identity, self._checkpoint, None)
+        return rows.mapInArrow(ScriptedKeyingStage(payload, "script"), KEYED)
 
     def _stop(self) -> None:
         self._running.halt()
 
-    def _note(self, summary: Summary) -> None:
-        self._summary.merge(summary)
+    def _note(self, results: dict[str, Summary]) -> None:
+        for stage, summary in results.items():
+            self._results[stage].merge(summary)
 
-    def _bring(self, batch: ScriptedBatch, rows: list[ScriptedRow]) -> None:
-        begin = ScriptedBegin(batch.run, batch.crash_after, batch.put)
-        lines = [base64.b64encode(self._payload.dumps(row)) + b"\n" for row in (begin, *rows)]
+    def _bring(self, batches: Mapping[str, ScriptedBatch]) -> None:
+        rows: list[Any] = []
+        for stage, batch in batches.items():
+            rows.append(ScriptedBegin(stage, batch.run, batch.crash_after, batch.put))
+            rows += [
+                ScriptedRow(stage, source, partition, record)
+                for source, by_partition in batch.records.items()
+                for partition, brought in by_partition.items()
+                for record in brought
+            ]
+        lines = [base64.b64encode(self._payload.dumps(row)) + b"\n" for row in rows]
         written = self._script / f".{self._files:06}.txt"
         written.write_bytes(b"".join(lines))
         os.replace(written, self._script / f"{self._files:06}.txt")

@@ -1,6 +1,6 @@
 """Results of a test run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +13,13 @@ from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.testing.trace import RawEntry, TraceEntry, trace_entry
 
 
-class TestResult:
-    """Results of a test run since its start."""
+class StageResult:
+    """Results of a stage of a test run since its start; see `TestResult`.
 
-    __test__ = False  # not a test class for pytest
+    :param job: the stage as a job
+    :param raw: the stage's part of the trace
+    :param new_from: number of entries in `raw` that the previous `run` returned
+    """
 
     def __init__(
         self,
@@ -42,41 +45,28 @@ class TestResult:
         """Number of late events that the job, its windows and its joins dropped."""
 
     def records(self, port: str, *, new: bool = False) -> list[Any]:
-        """Return the values that a port collected, in the order of the callbacks.
-
-        :param new: `True` to return only the values collected since the previous `run()`
-        :raises PortError: the handler has no such port
-        """
+        """Return the values that a port collected; see `TestResult.records`."""
         if port not in self._codecs:
             raise PortError(port, tuple(self._codecs))
         decode = self._codecs[port].decode
         raw = self._raw[self._new_from :] if new else self._raw
         return [decode(encoded) for entry in raw for name, encoded in entry.outputs if name == port]
 
-    @property
-    def trace(self) -> list[TraceEntry]:
-        """The callbacks, in the order in which they ran. `print(*result.trace, sep="\\n")` prints them."""
+    def has_port(self, port: str) -> bool:
+        """Return `True` if the handler has a port."""
+        return port in self._codecs
+
+    def has_spec(self, spec: Any) -> bool:
+        """Return `True` if the handler has a state spec, given the spec or its name."""
+        return spec in (self._job.specs if isinstance(spec, str) else self._job.specs.values())
+
+    def entry(self, raw: RawEntry, stage: str) -> TraceEntry:
+        """Decode an entry of the trace."""
         decoders = {port: codec.decode for port, codec in self._codecs.items()}
-        return [trace_entry(raw, decoders, self._job.specs) for raw in self._raw]
-
-    @property
-    def late(self) -> list[KeyedEvent[Any]]:
-        """Late events (behind their batch's watermark), including dropped and diverted events (`semantics.md` 13)."""
-        return [entry.event for entry in self.trace if entry.is_late]
-
-    @property
-    def dead_letters(self) -> list[DeadLetter]:
-        """Dead letters for callbacks that failed and were undone, with `on_error="dead_letter"` (`semantics.md` 19)."""
-        return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._codecs else []
+        return trace_entry(raw, decoders, self._job.specs, stage)
 
     def held(self, source: str | None = None) -> list[KeyedEvent[Any]]:
-        """Return the events from a dependent source (`DependsOn`) that are still held after the last batch, in
-        source order.
-
-        :param source: the source's name; by default the only dependent source (`DependsOn.dependent`)
-        :raises ValueError: the job has no such source, or `source` is omitted and the job does not have exactly one
-            dependent source
-        """
+        """Return the events that are still held; see `TestResult.held`."""
         if source is None:
             dependents = {each.dependent for each in self._job.dependencies}
             if len(dependents) != 1:
@@ -91,16 +81,134 @@ class TestResult:
         return self._group.keys()
 
     def state(self, spec: Any, key: Key) -> Any:
-        """Return the state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`, a `list` for a `ListSpec`,
-        or the readable form of a component's state (`Component.shown_value`).
-
-        :param spec: the spec (`MyHandler.counts`) or its name
-        """
+        """Return the state of a key; see `TestResult.state`."""
         return named_spec(self._job, spec).shown(subject_of(self._group, key))
 
     def timers(self, key: Key) -> list[Timer]:
         """Return the pending timers of a key, by timestamp and tag."""
         return subject_of(self._group, key).timers()
+
+    def has_dependent(self, source: str | None) -> bool:
+        """Return `True` if a source depends on others; for `None`, if any source does."""
+        dependents = {each.dependent for each in self._job.dependencies}
+        return bool(dependents) if source is None else source in dependents
+
+
+class TestResult:
+    """Results of a test run since its start.
+
+    In a test run of a job with several stages, `stage=` names a stage. It can be omitted if only one stage has the
+    port, spec or source.
+    """
+
+    __test__ = False  # not a test class for pytest
+
+    def __init__(self, stages: Mapping[str, StageResult], raw: Sequence[tuple[str, RawEntry]]) -> None:
+        self._stages = dict(stages)
+        self._raw = list(raw)
+        watermarks = [each.watermark for each in stages.values() if each.watermark is not None]
+        self.watermark: datetime | None = min(watermarks) if len(watermarks) == len(stages) else None
+        """The watermark after the last batch. Of several stages, the watermark of the stage that is furthest behind."""
+        self.counters = {
+            f"{stage}.{name}".lstrip("."): count
+            for stage, each in stages.items()
+            for name, count in each.counters.items()
+        }
+        """Counters of callbacks and components, by name; ``<stage>.<name>`` in a job with several stages."""
+        self.dropped = sum(each.dropped for each in stages.values())
+        """Number of late events that the job, its windows and its joins dropped."""
+
+    def stage(self, name: str) -> "TestResult":
+        """Return the results of one stage.
+
+        :raises ValueError: the job has no such stage
+        """
+        return TestResult({name: self._stage(name)}, [(stage, raw) for stage, raw in self._raw if stage == name])
+
+    def records(self, port: str, *, new: bool = False, stage: str | None = None) -> list[Any]:
+        """Return the values that a port collected, in the order of the callbacks.
+
+        :param new: `True` to return only the values collected since the previous `run()`
+        :raises PortError: the handler has no such port
+        """
+        return self._stage(stage, lambda each: each.has_port(port)).records(port, new=new)
+
+    def events(self, source: str | None = None, *, stage: str | None = None) -> list[KeyedEvent[Any]]:
+        """Return the events that `on_event` received, in the order of the calls.
+
+        :param source: the source's name; by default, all sources
+        """
+        received = (entry for entry in self.trace if entry.callback == "on_event" and stage in (None, entry.stage))
+        return [entry.event for entry in received if source in (None, entry.source)]
+
+    @property
+    def trace(self) -> list[TraceEntry]:
+        """The callbacks, in the order in which they ran, stage by stage in each batch.
+        `print(*result.trace, sep="\\n")` prints them.
+        """
+        return [self._stages[stage].entry(raw, stage) for stage, raw in self._raw]
+
+    @property
+    def late(self) -> list[KeyedEvent[Any]]:
+        """Late events (behind their batch's watermark), including dropped and diverted events (`semantics.md` 13)."""
+        return [entry.event for entry in self.trace if entry.is_late]
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """Dead letters for callbacks that failed and were undone, with `on_error="dead_letter"` (`semantics.md` 19)."""
+        found = (each.records(DEAD_LETTERS) for each in self._stages.values() if each.has_port(DEAD_LETTERS))
+        return [letter for letters in found for letter in letters]
+
+    def held(self, source: str | None = None, *, stage: str | None = None) -> list[KeyedEvent[Any]]:
+        """Return the events from a dependent source (`DependsOn`) that are still held after the last batch, in
+        source order.
+
+        :param source: the source's name; by default the only dependent source (`DependsOn.dependent`)
+        :raises ValueError: the job has no such source, or `source` is omitted and the job does not have exactly one
+            dependent source
+        """
+        return self._stage(stage, lambda each: each.has_dependent(source)).held(source)
+
+    def keys(self, *, stage: str | None = None) -> list[Key]:
+        """Return the keys that have state or timers."""
+        return self._stage(stage).keys()
+
+    def state(self, spec: Any, key: Key, *, stage: str | None = None) -> Any:
+        """Return the state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`, a `list` for a `ListSpec`,
+        or the readable form of a component's state (`Component.shown_value`).
+
+        :param spec: the spec (`MyHandler.counts`) or its name
+        """
+        return self._stage(stage, lambda each: each.has_spec(spec)).state(spec, key)
+
+    def timers(self, key: Key, *, stage: str | None = None) -> list[Timer]:
+        """Return the pending timers of a key, by timestamp and tag."""
+        return self._stage(stage).timers(key)
+
+    def _stage(self, name: str | None, is_meant: Callable[[StageResult], bool] = lambda _: True) -> StageResult:
+        """Return the results of a stage.
+
+        :param name: the stage's name; `None` for the only stage that is meant
+        """
+        return self._stages[only_stage(name, {each: is_meant(result) for each, result in self._stages.items()})]
+
+
+def only_stage(name: str | None, stages: Mapping[str, bool]) -> str:
+    """Return the name of a stage.
+
+    :param name: the given name; `None` for the only stage that is meant
+    :param stages: the stages by name, with `True` for those that are meant
+    :raises ValueError: there is no such stage, or the name is omitted and several are meant
+    """
+    known = ", ".join(stages)
+    if name is not None:
+        if name not in stages:
+            raise ValueError(f"the job has no stage {name!r}: use one of {known}" if known else "the job has no stages")
+        return name
+    meant = [each for each, is_meant in stages.items() if is_meant] or list(stages)
+    if len(meant) > 1:
+        raise ValueError(f"several stages are possible: pass stage= ({', '.join(meant)})")
+    return meant[0]
 
 
 def named_spec(job: Job, spec: Any) -> Any:

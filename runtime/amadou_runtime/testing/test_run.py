@@ -3,56 +3,29 @@
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
 from datetime import datetime, timedelta
-from itertools import count
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import attrs
 
-from amadou import (
-    Codec,
-    Component,
-    DeadLetter,
-    Handler,
-    Job,
-    Key,
-    KeyedEvent,
-    Lookup,
-    MemorySink,
-    SinkBatch,
-    SinkSpec,
-    Subject,
-)
-from amadou.engine import DEAD_LETTERS, LATE_EVENTS, check_key, clock_time, declared_specs, pack, sum_counts, unpack
-from amadou.errors import AmadouError, CheckpointError
-from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
+from amadou import Component, Job, Key, KeyedEvent, MemorySink, Subject
+from amadou.engine import check_key, clock_time, pack, unpack
+from amadou.errors import AmadouError, SavepointError
+from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shown_value
-from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.packed_group import PackedGroup, packed_group
-from amadou_runtime.core.ports import port_codec
-from amadou_runtime.core.returned_sources import check_returned
-from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
-from amadou_runtime.core.watermark import Watermark
-from amadou_runtime.savepoint.fitting import check_fits
-from amadou_runtime.savepoint.savepoint import (
-    TEST_RUN,
-    SavedProgress,
-    Savepoint,
-    clock_fields,
-    newest_times,
-    write_savepoint,
-)
-from amadou_runtime.testing.engines import BothEngines, EmbeddedEngine, ScriptedBatch, ScriptEngine, next_run
+from amadou_runtime.core.feeding import FedRecord, Turn
+from amadou_runtime.core.stages import depth
+from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.testing.engines import BothEngines, EmbeddedEngine, ScriptEngine, next_run
+from amadou_runtime.testing.for_test import GivenHandler, for_test
 from amadou_runtime.testing.scripted import ScriptedEvent
-from amadou_runtime.testing.test_result import TestResult, named_spec, subject_of
+from amadou_runtime.testing.stage_run import StageRecords, StageRun, changed_state
+from amadou_runtime.testing.test_result import TestResult, named_spec, only_stage
 from amadou_runtime.testing.trace import RawEntry
 
-Records: TypeAlias = dict[str, dict[str, list[Any]]]
-"""A batch's records by source and partition."""
 ENGINES = ("embedded", "spark", "both")
 
 
@@ -69,9 +42,9 @@ class Defaults:
 
 
 defaults = Defaults()
-_numbers = count()
-_SNAPSHOT = 4
-"""Version of the snapshot format."""
+_NO_SAVEPOINTS = "savepoints of jobs with several stages are not supported yet"
+_STAGES = "stages"
+"""First part of a snapshot of a job with several stages. Then follow their snapshots, by stage."""
 
 
 class TestRun:
@@ -95,11 +68,16 @@ class TestRun:
         run.add_watermark()
         assert run.run().records("sums") == [...]
 
+    A test run of a job with several stages processes each batch in all stages, each after those that feed it. Records
+    can be added to any stage: `stage=` names it, and can be omitted if only one stage has the source, spec or port.
+    After the last `add_watermark` or `end_batch`, `run` processes as many batches as stages feed one another.
+
     :param job: the job
     :param engine: `"embedded"` does not need Java and takes milliseconds; `"spark"` runs the script on real Spark;
         `"both"` runs the script on both engines and fails if the results differ. The default is the pytest option
         `--amadou-engine`, or `"embedded"` if the option is not set
-    :param handler: handler or handler class that replaces the job's handler, for example a fake
+    :param handler: handler or handler class that replaces the job's handler, for example a fake; or a mapping with
+        replacements by stage
     :param params: values of the job's parameters, by name; parameters that only sources and sinks use can be omitted
     :param lookups: the answers of lookups, by the lookup's name: a mapping that takes the place of the service. An
         answer can be an exception. Other lookups ask their service
@@ -123,7 +101,7 @@ class TestRun:
         job: Job,
         *,
         engine: Literal["embedded", "spark", "both"] | None = None,
-        handler: Handler | type[Handler] | None = None,
+        handler: GivenHandler | Mapping[str, GivenHandler] | None = None,
         params: Mapping[str, str] = MappingProxyType({}),
         lookups: Mapping[str, Mapping[Any, Any]] = MappingProxyType({}),
         spark: Any = None,
@@ -138,36 +116,28 @@ class TestRun:
             raise TypeError(f"a TestRun takes a Job, not {shown_value(job)}")
         if snapshot is not None and savepoint is not None:
             raise ValueError("snapshot and savepoint are mutually exclusive: pass only one of them")
-        self._codecs: dict[str, Codec[Any]] = {}
         self._original = job
         self._params = params
         self._lookups = lookups
-        self._next = _for_test(job, handler, params, lookups)
+        self._next = for_test(job, _by_stage(handler), params, lookups)
         """The job after the last restart in the script."""
-        self._take(self._next)
-        self._known = self._current = self._stored = with_structures({}, described(self._job))
-        """State structures at the end of the script, in the current code, and in the stored state."""
+        self._job = self._next
+        sinks = {
+            name: [(port, sink) for port, sink in stage.all_sinks if isinstance(sink, MemorySink)]
+            for name, stage in job.by_stage.items()
+        }
+        self._stages = {name: StageRun(stage, sinks[name]) for name, stage in self._job.by_stage.items()}
         self.engine = engine or defaults.engine
         """The engine that runs the script."""
         self._spark = spark
-        self._script: list[tuple[Records, Callable[[], None], int | None]] = []
-        self._batch: Records = {}
+        self._script: list[tuple[dict[str, StageRecords], Callable[[], None], tuple[str, int] | None]] = []
+        self._batch: dict[str, StageRecords] = {}
+        self._fed = 0
+        """Number of scripted records of ports."""
         self._at_boundary = False
-        self._watermark = Watermark(self._job)
         self._now = clock_time()
         self._running: ScriptEngine | None = None
-        self._raw: list[RawEntry] = []
-        self._counts: dict[str, int] = {}
-        self._dropped = 0
-        self._failed: list[RawEntry] = []
-        self._state: bytes | None = None
-        """The state after the last batch as one value, unless `_is_in_engine`."""
-        self._is_in_engine = False
-        self._placed: bytes | None = None
-        self._dependency_state: bytes | None = None
-        self._letters = LetterCount()
-        self._read: set[str] = set()
-        self._last_sources: list[str] = []
+        self._raw: list[tuple[str, RawEntry]] = []
         if snapshot is not None:
             self._resume(snapshot)
         if savepoint is not None:
@@ -176,57 +146,77 @@ class TestRun:
             self._now = to_micros(processing_time)
         self._run = f"{uuid.uuid4().hex}/0"
         """The name of the current run."""
-        self._returned = 0
         self._batches = 0
-        self._number = next(_numbers)
-        self._memory_sinks = [(port, sink) for port, sink in job.all_sinks if isinstance(sink, MemorySink)]
 
-    def add_record(self, record: Any, source: str | None = None, *, partition: str = "") -> "TestRun":
+    def add_record(
+        self,
+        record: Any,
+        source: str | None = None,
+        *,
+        partition: str = "",
+        stage: str | None = None,
+        timestamp: datetime | None = None,
+    ) -> "TestRun":
         """Add a record. `run` passes the record to `key_event`.
 
         :param source: the record's source; required if the job has multiple sources
         :param partition: any name for the record's partition; a source's watermark is the minimum of the watermarks of
             its partitions (`semantics.md` 2)
+        :param timestamp: for a source that is a port of another stage: the time of the callback that collects the value
         """
-        self._to_batch(source, partition, record)
+        self._to_batch(stage, source, partition, record, timestamp)
         return self
 
-    def add_records(self, records: Iterable[Any], source: str | None = None, *, partition: str = "") -> "TestRun":
+    def add_records(
+        self, records: Iterable[Any], source: str | None = None, *, partition: str = "", stage: str | None = None
+    ) -> "TestRun":
         """Add records in order."""
         if isinstance(records, str | bytes):
             raise TypeError(f"add_records takes an iterable of records, not {shown_value(records)}: use add_record")
         for record in records:
-            self._to_batch(source, partition, record)
+            self._to_batch(stage, source, partition, record)
         return self
 
-    def add_event(self, event: KeyedEvent[Any], source: str | None = None, *, partition: str = "") -> "TestRun":
+    def add_event(
+        self, event: KeyedEvent[Any], source: str | None = None, *, partition: str = "", stage: str | None = None
+    ) -> "TestRun":
         """Add an event directly, without calling `key_event`."""
-        self._to_batch(source, partition, ScriptedEvent(event))
+        self._to_batch(stage, source, partition, ScriptedEvent(event))
         return self
 
     def add_watermark(
-        self, timestamp: datetime | None = None, source: str | None = None, *, partition: str | None = None
+        self,
+        timestamp: datetime | None = None,
+        source: str | None = None,
+        *,
+        partition: str | None = None,
+        stage: str | None = None,
     ) -> "TestRun":
         """End the batch and advance the watermark to a time, regardless of the job's watermark delay. The watermark
-        never moves backwards.
+        never moves backwards. The watermark of a source that is a port follows the stage that feeds it, one batch
+        later.
 
         :param timestamp: an aware datetime; by default the newest event time in this batch and all earlier batches
         :param source: the source that has reached this time; the job's watermark is the minimum of the watermarks
             of its sources (`semantics.md` 2)
         :param partition: the partition that has reached this time; by default all partitions of the source
+        :param stage: the stage that has reached this time; by default all stages with sources that are not ports
         :raises NaiveTimestampError: the timestamp has no time zone
         """
         micros = None if timestamp is None else to_micros(timestamp)
         if source is not None or partition is not None:
-            source = self._named_source(source)
+            stage, source = self._named_source(stage, source)
+        elif stage is not None:
+            only_stage(stage, dict.fromkeys(self._stages, True))
+        meant = [self._stages[stage]] if stage is not None else list(self._stages.values())
+        for each in meant:
+            if (stage is not None and not each.job.external_sources) or source in each.job.fed_sources:
+                what = f"stage {stage}" if source is None else f"source {source}"
+                raise ValueError(f"the watermark of the {what} follows the stages that feed it: advance theirs")
 
         def reach() -> None:
-            if source is not None:
-                self._watermark.bring(source, partition, micros, self._now)
-                return
-            target = self._watermark.newest if micros is None else micros
-            if target is not None:
-                self._watermark.raise_to(target)
+            for each in meant:
+                each.advance(source, partition, micros, self._now)
 
         return self._end_batch(reach)
 
@@ -249,36 +239,47 @@ class TestRun:
 
         return self._end_batch(advance)
 
-    def restart(self, handler: Handler | type[Handler] | None = None) -> "TestRun":
+    def restart(self, handler: GivenHandler | Mapping[str, GivenHandler] | None = None) -> "TestRun":
         """End the batch and the run, and start a new run from the stored state.
 
-        :param handler: handler or handler class that resumes from the state, as in an upgrade; by default a new copy of
-            the current handler, as in a new process
+        :param handler: handler or handler class that resumes from the state, as in an upgrade, or a mapping by stage;
+            by default a new copy of the current handler, as in a new process
         :raises CheckpointError: the handler cannot resume from the state; the same rules apply as for checkpoints
         """
-        job = self._next if handler is None else _for_test(self._original, handler, self._params, self._lookups)
-        self._take_over("of the test run", job, self._known)
-        self._next, known = job, self._known
+        given = None if handler is None else for_test(self._original, _by_stage(handler), self._params, self._lookups)
+        job = self._next if given is None else given
+        taking = [self._stages[name].upgrade(stage) for name, stage in job.by_stage.items()]
+        self._next = job
 
         def restart() -> None:
             assert self._running is not None
             self._running.restart(job)
-            self._take(job)
-            self._current = known
+            self._job = job
+            for take in taking:
+                take()
             self._run = next_run(self._run)
 
         return self._end_batch(restart)
 
-    def crash(self, after: int | None = None) -> "TestRun":
+    def crash(self, after: int | None = None, *, stage: str | None = None) -> "TestRun":
         """End the batch, simulate a crash during the batch, and process the batch again.
 
         :param after: number of callbacks before the crash, not counting `key_event`; by default, or if the batch has
             fewer callbacks, the crash happens at the end of the batch
+        :param stage: the stage that crashes, and whose callbacks count; by default the last
         """
-        return self._end_batch(lambda: None, crash_after=sys.maxsize if after is None else after)
+        name = list(self._stages)[-1] if stage is None else only_stage(stage, dict.fromkeys(self._stages, True))
+        return self._end_batch(lambda: None, crash=(name, sys.maxsize if after is None else after))
 
     def set_state(
-        self, spec: Any, key: Key, value: Any, *, written: datetime | None = None, next_timer: datetime | None = None
+        self,
+        spec: Any,
+        key: Key,
+        value: Any,
+        *,
+        written: datetime | None = None,
+        next_timer: datetime | None = None,
+        stage: str | None = None,
     ) -> "TestRun":
         """End the batch, if there is one, and set a key's state.
 
@@ -289,7 +290,8 @@ class TestRun:
         :param next_timer: time of the component's next timer for this key
         :raises EncodeError: the value does not fit the spec
         """
-        spec = named_spec(self._job, spec)
+        name = only_stage(stage, {name: _has_spec(each.job, spec) for name, each in self._stages.items()})
+        spec = named_spec(self._stages[name].job, spec)
         if spec.ttl is not None and written is None:
             raise ValueError(f"{spec.name} has a ttl: pass written=, the time of the state's last write")
 
@@ -300,14 +302,15 @@ class TestRun:
             else:
                 spec.assign(subject, value)
 
-        return self._put(key, put)
+        return self._put(name, key, put)
 
-    def set_timer(self, key: Key, timestamp: datetime, tag: str = "") -> "TestRun":
+    def set_timer(self, key: Key, timestamp: datetime, tag: str = "", *, stage: str | None = None) -> "TestRun":
         """End the batch, if there is one, and set a timer.
 
         :raises NaiveTimestampError: the timestamp has no time zone
         """
-        return self._put(key, lambda subject: subject.set_timer(timestamp, tag))
+        name = only_stage(stage, dict.fromkeys(self._stages, True))
+        return self._put(name, key, lambda subject: subject.set_timer(timestamp, tag))
 
     def run(self, *, flush: bool = False) -> "TestResult":
         """Process the batches added since the last call, and return the results of the entire test run.
@@ -320,22 +323,20 @@ class TestRun:
         """
         engine = self._running = self._running or self._new_engine()
         while self._script:
-            records, boundary, crash_after = self._script.pop(0)
-            self._process(engine, records, crash_after)
+            records, boundary, crash = self._script.pop(0)
+            self._process(engine, records, crash)
             boundary()
         if self._batch or self._at_boundary:
-            batch, self._batch = self._batch, {}
-            self._at_boundary = False
-            self._process(engine, batch)
+            further = depth(self._job) if self._at_boundary else 1
+            batch, self._batch, self._at_boundary = self._batch, {}, False
+            for number in range(further):
+                self._process(engine, batch if number == 0 else {})
         if flush:
-            self._watermark.raise_to(END_OF_TIME)
-            self._process(engine, {})
-        watermark = self._watermark.follow(self._now)
-        before, self._returned = self._returned, len(self._raw)
-        counted = self._counts, self._dropped
-        return TestResult(
-            self._job, self._codecs, self._raw, self._stored_state(), watermark, *counted, new_from=before
-        )
+            for stage in self._stages.values():
+                stage.watermark.flush()
+            for _ in range(depth(self._job)):
+                self._process(engine, {})
+        return TestResult({name: stage.result(self._now) for name, stage in self._stages.items()}, self._raw)
 
     def snapshot(self) -> bytes:
         """Return a snapshot for `TestRun(snapshot=…)`: the state, timers, watermark, processing time and dead-letter
@@ -344,20 +345,8 @@ class TestRun:
         Multiple test runs can continue from the same snapshot. To test that a new release of a handler can read the
         state of an older release, store a snapshot created with the older release.
         """
-        return pack(
-            [
-                _SNAPSHOT,
-                self._stored_state(),
-                self._watermark.to_json(),
-                self._now,
-                self._dependency_state,
-                attrs.asdict(self._letters),
-                sorted(self._read),
-                self._last_sources,
-                self._job.name,
-                self._known,
-            ]
-        )
+        snapshots = {name: stage.snapshot(self._now) for name, stage in self._stages.items()}
+        return pack([_STAGES, snapshots]) if self._job.stages else snapshots[""]
 
     def savepoint(self, directory: str | Path) -> None:
         """Write a savepoint after the processed batches, like `amadou run --savepoint`. A test run does not read from
@@ -366,29 +355,18 @@ class TestRun:
         :param directory: a new directory
         :raises SavepointError: the directory is not empty, or cannot be written
         """
-        state = self._stored_state()
-        sources = {name: {"newest": newest_times(self._watermark.newest_times(name))} for name in self._job.sources}
-        write_savepoint(
-            KeyGroup(PackedGroup(state)),
-            SavedProgress(
-                engine=TEST_RUN,
-                job=self._job.name,
-                run=f"test-{self._number}",
-                batch=self._batches - 1,
-                sources=sources,
-                clock=clock_fields(self._watermark, self._dependency_state, self._letters),
-                structures=self._known,
-                ever_read=sorted(self._read),
-            ),
-            Path(directory),
-        )
+        if self._job.stages:
+            raise SavepointError(str(directory), _NO_SAVEPOINTS)
+        self._stages[""].savepoint(Path(directory), self._batches)
 
     def trace_text(self, lines: int | None = None) -> str:
         """Return the callbacks of the test run as text, including the callbacks of a failed batch.
 
         :param lines: maximum number of lines, counted from the end; all lines by default
         """
-        result = TestResult(self._job, self._codecs, self._raw + self._failed, None, None, {})
+        failed = [(name, raw) for name, stage in self._stages.items() for raw in stage.failed]
+        results = {name: stage.failed_result() for name, stage in self._stages.items()}
+        result = TestResult(results, [*self._raw, *failed])
         shown = "\n".join(map(str, result.trace)).splitlines()
         cut = [] if lines is None or len(shown) <= lines else [f"… {len(shown) - lines} earlier lines"]
         return "\n".join([*cut, *shown[-(lines or 0) :]]) or "no callback ran"
@@ -400,7 +378,8 @@ class TestRun:
         run at the end of the block. Use `with` in Hypothesis tests, which create many test runs.
         """
         if self._running is not None:
-            self._placed = self._stored_state() or b""
+            for stage in self._stages.values():
+                stage.keep()
             engine, self._running = self._running, None
             engine.close()
 
@@ -410,152 +389,123 @@ class TestRun:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _to_batch(self, source: str | None, partition: str, record: Any) -> None:
+    def _to_batch(
+        self, stage: str | None, source: str | None, partition: str, record: Any, timestamp: datetime | None = None
+    ) -> None:
         if not isinstance(partition, str):
             raise TypeError(f"a partition's name must be a str, not {partition!r}")
-        self._batch.setdefault(self._named_source(source), {}).setdefault(partition, []).append(record)
+        stage, source = self._named_source(stage, source)
+        fed = self._stages[stage].job.fed_sources.get(source)
+        if fed is None and timestamp is not None:
+            raise ValueError(f"the source {source!r} is not a port of another stage: key_event sets the timestamp")
+        if fed is not None:
+            record = self._fed_record(record, timestamp, fed.spec.feed_codec().encode)
+        self._batch.setdefault(stage, {}).setdefault(source, {}).setdefault(partition, []).append(record)
 
-    def _named_source(self, source: str | None) -> str:
-        """Return the name of a source; for `None`, the name of the job's only source."""
-        names = list(self._job.sources)
-        if source is None and len(names) > 1:
-            raise ValueError(f"the job has multiple sources: pass source= ({', '.join(names)})")
-        if source is not None and source not in names:
-            raise ValueError(f"the job has no source {source!r}: use one of {', '.join(names)}")
-        return source or names[0]
+    def _fed_record(self, record: Any, timestamp: datetime | None, encode: Callable[[Any], Any]) -> Any:
+        """Return a scripted record of a port in the form in which a stage would pass it."""
+        self._fed += 1
+        if isinstance(record, ScriptedEvent):
+            key, time, value = record.event
+            return ScriptedEvent(KeyedEvent(key, time, [*Turn(to_micros(time), None, self._fed), value]))
+        micros = 0 if timestamp is None else to_micros(timestamp)
+        return FedRecord(Turn(micros, None, self._fed), timestamp, encode(record))
 
-    def _put(self, key: Key, put: Callable[[Subject], Any]) -> "TestRun":
+    def _named_source(self, stage: str | None, source: str | None) -> tuple[str, str]:
+        """Return the names of a stage and a source; for `None`, the name of the only source."""
+        stages = {name: each.job for name, each in self._stages.items()}
+        if source is None:
+            external = {name: bool(job.external_sources) for name, job in stages.items()}
+            stage = only_stage(stage, external)
+            names = list(stages[stage].external_sources or stages[stage].sources)
+            if len(names) > 1:
+                raise ValueError(f"the job has multiple sources: pass source= ({', '.join(names)})")
+            return stage, names[0]
+        known = [name for job in stages.values() for name in job.sources]
+        if source not in known:
+            raise ValueError(f"the job has no source {source!r}: use one of {', '.join(known)}")
+        stage = only_stage(stage, {name: source in job.sources for name, job in stages.items()})
+        if source not in stages[stage].sources:
+            raise ValueError(
+                f"the stage {stage} has no source {source!r}: use one of {', '.join(stages[stage].sources)}"
+            )
+        return stage, source
+
+    def _put(self, stage: str, key: Key, put: Callable[[Subject], Any]) -> "TestRun":
         check_key(key)
-        _with(None, key, put)  # so that an invalid value fails here, not in the batch
+        changed_state(None, key, put)  # so that an invalid value fails here, not in the batch
 
         def place() -> None:
-            self._state = _with(self._stored_state(), key, put)
-            self._placed = self._state or b""
+            self._stages[stage].put(key, put)
 
         if self._script or self._batch:
             return self._end_batch(place)
         place()
         return self
 
-    def _end_batch(self, boundary: Callable[[], None], crash_after: int | None = None) -> "TestRun":
-        self._script.append((self._batch, boundary, crash_after))
+    def _end_batch(self, boundary: Callable[[], None], crash: tuple[str, int] | None = None) -> "TestRun":
+        self._script.append((self._batch, boundary, crash))
         self._batch = {}
         self._at_boundary = True
         return self
 
     def _resume(self, snapshot: bytes) -> None:
-        try:
-            version, *rest = unpack(snapshot)
-            if version != _SNAPSHOT:
-                raise ValueError(f"the snapshot has version {version}, not {_SNAPSHOT}")
-            self._state, watermark, self._now, self._dependency_state, letters, *others = rest
-            read, self._last_sources, name, known = others
-            self._watermark.load(watermark)
-            self._letters, self._read = LetterCount(**letters), set(read)
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"the snapshot cannot be read: create it again with this release ({error})") from error
-        if name != self._job.name:
-            raise CheckpointError("of the snapshot", f"it belongs to the job {name!r}, not to {self._job.name!r}")
-        self._take_over("of the snapshot", self._job, known)
-        check_returned("of the snapshot", self._job.sources, self._read, self._last_sources)
-        self._current, self._stored = self._known, known
-        self._placed = self._state
+        snapshots = {"": snapshot}
+        if self._job.stages:
+            try:
+                kind, snapshots = unpack(snapshot)
+            except (ValueError, TypeError):
+                kind = None
+            if kind != _STAGES:
+                raise ValueError("the snapshot is not that of a job with several stages, or cannot be read")
+            if snapshots.keys() != self._stages.keys():
+                names = ", ".join(snapshots)
+                raise ValueError(f"the snapshot has other stages ({names}) than the job ({', '.join(self._stages)})")
+        for name, stage in self._stages.items():
+            self._now = stage.resume(snapshots[name])
+        self._feed()
 
     def _start_from(self, savepoint: Savepoint, keys: Iterable[Key] | None) -> None:
-        check_fits(self._job, savepoint, needs_positions=False)
-        manifest = savepoint.manifest
-        if keys is None:
-            groups = savepoint.groups_for(self._job, 1, range(1), by_key=True)
-        else:
-            groups = savepoint.group_of_keys(self._job, keys)
-        for _, group in groups:
-            self._state = packed_group(group)
-        self._watermark.load(savepoint.clock["watermark"])
-        self._now = savepoint.clock["watermark"]["looked"] or self._now
-        self._dependency_state, self._letters = savepoint.dependency_state, savepoint.letters
-        self._read, self._last_sources = set(manifest.ever_read), list(manifest.sources)
-        self._known = with_structures(manifest.structures, described(self._job))
-        self._current, self._stored = self._known, manifest.structures
-        self._placed = self._state
+        if self._job.stages:
+            raise SavepointError(str(savepoint.directory), _NO_SAVEPOINTS)
+        self._now = self._stages[""].start_from(savepoint, keys) or self._now
 
-    def _take_over(self, of: str, job: Job, known: Known) -> None:
-        """Check that a job can resume from state, with the rules for checkpoints, and record the job's structures.
-
-        :param of: owner of the state, for the error message
-        :param known: the structures of each state spec in earlier runs
-        :raises CheckpointError: the job cannot read the state
-        """
-        now = described(job)
-        problem = state_problem(job, known, now)
-        if problem is not None:
-            raise CheckpointError(of, problem)
-        self._known = with_structures(known, now)
-
-    def _take(self, job: Job) -> None:
-        """Make a job the current job of the test run."""
-        self._job = job
-        self._codecs |= {port: port_codec(job, port) for port in job.ports}
-
-    def _process(self, engine: ScriptEngine, records: Records, crash_after: int | None = None) -> None:
-        batch = ScriptedBatch(
-            self._run,
-            records,
-            self._watermark.follow(self._now),
-            self._now,
-            crash_after,
-            self._placed,
-            self._batches,
-            self._dependency_state,
-            self._letters,
-        )
-        self._failed = []
+    def _process(
+        self, engine: ScriptEngine, records: Mapping[str, StageRecords], crash: tuple[str, int] | None = None
+    ) -> None:
+        batches = {
+            name: stage.batch(
+                records.get(name, {}),
+                self._run,
+                self._now,
+                self._batches,
+                crash[1] if crash is not None and crash[0] == name else None,
+            )
+            for name, stage in self._stages.items()
+        }
+        for stage in self._stages.values():
+            stage.failed = []
         try:
-            result = engine.process(batch)
+            results = engine.process(batches)
         except AmadouError:
-            self._failed = engine.failed()
-            self._known = self._stored  # if the first batch of new code fails, earlier code can resume
+            failed = engine.failed()
+            for name, stage in self._stages.items():
+                stage.take_failure(failed.get(name, []))
             raise
-        self._placed = None
-        self._stored = self._current
-        self._counts = sum_counts((self._counts, result.counts))
-        self._dropped += result.dropped
-        self._watermark.observe(result.newest, self._now)
-        self._watermark.hold(result.held)
-        self._dependency_state = result.dependency_state
-        self._letters = result.letter_count
-        self._read |= {source for source, by_partition in records.items() if any(by_partition.values())}
-        self._last_sources = list(self._job.sources)
-        trace = [self._undeliverable(encoded) for encoded in result.letters] + result.trace
-        self._raw += trace
-        self._is_in_engine = True
-        for port, sink in self._memory_sinks:
-            if port not in self._codecs:  # a port of the replaced handler
-                continue
-            into = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
-            sink.commit(into, [[encoded for entry in trace for name, encoded in entry.outputs if name == port]])
+        for name, stage in self._stages.items():
+            before = len(stage.raw)
+            stage.take_result(batches[name], results[name], partial(engine.state, name))
+            self._raw += [(name, raw) for raw in stage.raw[before:]]
+        self._feed()
         self._batches += 1
-        if crash_after is not None:
+        if crash is not None:
             self._run = next_run(self._run)
 
-    def _stored_state(self) -> bytes | None:
-        """Return the state after the last batch as one value."""
-        if self._is_in_engine and self._running is not None:
-            self._state, self._is_in_engine = self._running.state(), False
-        return self._state
-
-    def _undeliverable(self, encoded: Any) -> RawEntry:
-        """Return the trace entry for a record on which `key_event` failed."""
-        letter: DeadLetter = self._codecs[DEAD_LETTERS].decode(encoded)
-        return RawEntry(
-            "key_event",
-            key=None,
-            timestamp=None,
-            watermark=None,
-            source=letter.source,
-            value=letter.record,
-            outputs=[(DEAD_LETTERS, encoded)],
-            error=letter.error,
-        )
+    def _feed(self) -> None:
+        """Pass the watermarks after a batch to the stages that other stages feed."""
+        reached = {name: stage.watermark.current for name, stage in self._stages.items()}
+        for stage in self._stages.values():
+            stage.watermark.feed(reached)
 
     def _new_engine(self) -> ScriptEngine:
         if defaults.made is not None and self not in defaults.made:
@@ -568,53 +518,12 @@ class TestRun:
         return spark if self.engine == "spark" else BothEngines(EmbeddedEngine(self._job), spark)
 
 
-def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes | None:
-    """Return a key group's state after `put` has changed the state of a key."""
-    group = KeyGroup(PackedGroup(state))
-    put(subject_of(group, key))
-    for table in group.tables.values():
-        table.store()
-    return packed_group(group)
+def _by_stage(handler: GivenHandler | Mapping[str, GivenHandler] | None) -> Mapping[str, GivenHandler]:
+    """Return handlers by stage. A single handler is that of a job with one handler."""
+    if handler is None:
+        return {}
+    return handler if isinstance(handler, Mapping) else {"": handler}
 
 
-def _for_test(
-    job: Job,
-    handler: Handler | type[Handler] | None,
-    params: Mapping[str, str],
-    lookups: Mapping[str, Mapping[Any, Any]],
-) -> Job:
-    """Return the job in the form that a test run processes.
-
-    :param handler: replacement for the job's handler; state that the replacement declares is not treated as retired
-    """
-    known = {param.name for param in job.params}
-    if handler is not None:
-        handler = handler() if isinstance(handler, type) else handler
-        declared = declared_specs(handler).values()
-        ports = [spec.name for spec in declared if isinstance(spec, SinkSpec)]
-        retired = {name: fate for name, fate in job.retired.items() if name not in {spec.name for spec in declared}}
-        own = [port for port in job.sinks if port in (DEAD_LETTERS, LATE_EVENTS)]
-        sinks = {port: MemorySink() for port in (*ports, *own)}
-        job = attrs.evolve(job, handler=handler, sinks=sinks, retired=retired)
-    taken = {param.name for param in job.params}
-    given = {name: text for name, text in params.items() if name in taken or name not in known}
-    job = job.with_params(given, connectors=False)
-    return attrs.evolve(job, handler=_answered(job, lookups), sinks={port: MemorySink() for port in job.ports})
-
-
-def _answered(job: Job, lookups: Mapping[str, Mapping[Any, Any]]) -> Handler:
-    """Return the job's handler, with the answers of mappings in place of lookups.
-
-    :raises ValueError: the handler has no such lookup
-    """
-    if not lookups:
-        return job.handler
-    handler = copy(job.handler)
-    unknown = lookups.keys() - job.lookups.keys()
-    if unknown:
-        known = ", ".join(job.lookups) or "none"
-        raise ValueError(f"the handler has no lookup {', '.join(sorted(unknown))} (its lookups: {known})")
-    for attribute, spec in declared_specs(handler).items():
-        if isinstance(spec, Lookup) and spec.name in lookups:
-            setattr(handler, attribute, spec.answering(lookups[spec.name]))
-    return handler
+def _has_spec(job: Job, spec: Any) -> bool:
+    return spec in (job.specs if isinstance(spec, str) else job.specs.values())

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from amadou import Key, KeyedEvent, Subject, Timer
-from amadou.engine import DEAD_LETTERS, LATE_EVENTS, batch_of
+from amadou.engine import DEAD_LETTERS, LATE_EVENTS, FeedingPort, batch_of
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros
 from amadou_runtime.core.failure import shown_state
@@ -50,6 +50,7 @@ class TraceEntry:
     :param after: the subject's state and timers after the callback; `None` if `before` is `None`
     :param outputs: collected values, as pairs of port and value
     :param error: the error that the callback raised
+    :param stage: the name of the stage; empty in a job with one handler
     """
 
     callback: str
@@ -63,6 +64,7 @@ class TraceEntry:
     after: Moment | None = None
     outputs: tuple[tuple[str, Any], ...] = ()
     error: str | None = None
+    stage: str = ""
 
     @property
     def event(self) -> KeyedEvent[Any]:
@@ -82,7 +84,7 @@ class TraceEntry:
         return self.timestamp < self.watermark
 
     def __str__(self) -> str:
-        what = self.callback if self.source is None else f"{self.callback} ({self.source})"
+        what = f"{self.stage}.{self.callback}".lstrip(".") + ("" if self.source is None else f" ({self.source})")
         detail = f" tag={self.tag!r}" if self.tag else ""
         if self.value is not None:
             detail += f" value={_shown(self.value)}"
@@ -219,7 +221,7 @@ class Trace:
         self._raw.append(
             RawEntry(callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, before)
         )
-        return [len(port.encoded_values) for port in batch_of(subject).ports.values()]
+        return [len(port.encoded_values) for port in batch_of(subject).outputs.values()]
 
     def _end(self, subject: Subject, before: list[int]) -> None:
         entry = self._raw[-1]
@@ -227,7 +229,8 @@ class Trace:
             entry.after = self._snapshot(subject)
         collected = [
             (name, encoded)
-            for (name, port), start in zip(batch_of(subject).ports.items(), before, strict=True)
+            for (name, port), start in zip(batch_of(subject).outputs.items(), before, strict=True)
+            if not isinstance(port, FeedingPort)
             for encoded in port.encoded_values[start:]
         ]
         if collected:
@@ -248,7 +251,9 @@ class Trace:
         return [packed, timers]
 
 
-def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], specs: Mapping[str, Any]) -> TraceEntry:
+def trace_entry(
+    raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], specs: Mapping[str, Any], stage: str
+) -> TraceEntry:
     """Decode a raw entry.
 
     :param decoders: functions that decode each port's values, by port
@@ -267,6 +272,7 @@ def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], spe
         after=before if raw.error is not None and after is None else after,
         outputs=tuple((port, decoders[port](encoded)) for port, encoded in raw.outputs),
         error=raw.error,
+        stage=stage,
     )
 
 

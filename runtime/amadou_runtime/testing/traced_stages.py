@@ -8,6 +8,7 @@ import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError
+from amadou_runtime.core.events import FED
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
@@ -30,7 +31,7 @@ _BEGIN = b"begin"
 
 @attrs.frozen
 class ScriptedBegin:
-    """The first row of each batch in a script.
+    """The first row of each batch of a stage in a script.
 
     :param run: name of the run
     :param crash_after: number of callbacks before the worker crashes; if the batch has fewer callbacks, the worker
@@ -39,6 +40,7 @@ class ScriptedBegin:
         stored state
     """
 
+    stage: str
     run: str
     crash_after: int | None
     put: bytes | None
@@ -48,6 +50,7 @@ class ScriptedBegin:
 class ScriptedRow:
     """A record in a script, as Spark receives it."""
 
+    stage: str
     source: str
     partition: str
     record: Any
@@ -65,7 +68,7 @@ class TracedWorker(Worker):
 
 
 class ScriptedKeyingStage(KeyingStage):
-    """Keys the records in a script, from all sources."""
+    """Keys the records of a stage in a script, from all sources."""
 
     def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
         yield [loads(base64.b64decode(cell)) for cell in cells.to_pylist()]
@@ -75,12 +78,15 @@ class ScriptedKeyingStage(KeyingStage):
         (key_range,) = range_numbers(self.payload.ranges)
         script: dict[tuple[str, str], list[Any]] = {}
         for row in records:
+            if row.stage != self.payload.stage:
+                continue
             if isinstance(row, ScriptedBegin):
                 rows.add(key_range, _BEGIN + pack_compressed([row.run, row.crash_after, row.put]))
             else:
                 script.setdefault((row.source, row.partition), []).append(row.record)
         for (source, partition), brought in sorted(script.items(), key=lambda item: item[0]):
-            ordering = order_of(f"{partition}\0{name}", position, number)
+            is_fed = source in worker.job.fed_sources
+            ordering = FED if is_fed else order_of(f"{partition}\0{name}", position, number)
             letters = rows.add_events(source, partition, ordering, brought, worker)
             if letters:
                 rows.add(REPORT_RANGE, Summary(letters=letters).pack())

@@ -2,8 +2,9 @@
 
 import base64
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,31 +19,35 @@ from amadou_runtime.spark.log.filling import fill
 from amadou_runtime.spark.log.logged_range import LoggedRange
 from amadou_runtime.spark.log.segments import Log
 from amadou_runtime.spark.stateful_stage import RESULT, Stage
-from amadou_runtime.spark.timeouts import set_timer
+from amadou_runtime.spark.timeouts import set_timer as set_spark_timer
 from amadou_runtime.spark.worker_end import end_with_spark
 
 _HEAD: Final = 0
 
 
-def on_log(keyed: Any, stage: Stage, checkpoint: str) -> Any:
+def on_log(keyed: Any, stage: Stage, name: str, mode: str, *, has_timers: bool) -> Any:
     """Return the results of the stage for keyed rows.
 
     :param keyed: a streaming data frame with the columns of `KEYED`
-    :param checkpoint: the checkpoint's id
+    :param name: a name that no other stage with state has: the checkpoint's id, and the stage's name if there are
+        several stages
+    :param mode: the query's output mode
+    :param has_timers: `True` to use Spark's timers; see `timeouts`
     """
     cloudpickle.register_pickle_by_value(processor)
-    pickled = cloudpickle.dumps(LogStage(stage, checkpoint))
+    pickled = cloudpickle.dumps(LogStage(stage, name, has_timers))
     return keyed.groupBy("range").transformWithStateInPandas(
-        processor.Processor(pickled), RESULT, "update", "EventTime"
+        processor.Processor(pickled), RESULT, mode, "EventTime" if has_timers else "None"
     )
 
 
 @attrs.frozen
 class LogStage:
-    """The stage, and the id of the checkpoint."""
+    """The stage on the *log* store; for the parameters, see `on_log`."""
 
     stage: Stage
-    checkpoint: str
+    name: str
+    has_timers: bool
 
     def results(self, number: int, frames: Iterable[Any], handle: Any, log: Any, times: Any) -> Any:
         """Process a key range's rows; see `StatefulStage.results`.
@@ -51,18 +56,23 @@ class LogStage:
         :param log: the `MapState` with the log
         :param times: Spark's `TimerValues`
         """
-        directory = local_directory(number) / self.checkpoint
+        directory = local_directory(number) / self.name
+        set_timer = partial(set_spark_timer, handle, times) if self.has_timers else None
         with ExitStack() as stack:
-            return self.stage.results(number, frames, LogState(handle, log, times, directory, number, stack))
+            return self.stage.results(number, frames, LogState(log, directory, number, stack, set_timer))
 
 
 class LogState:
-    """The state of a key range in `transformWithState`; see `RangeState` and `Segments`."""
+    """The state of a key range in `transformWithState`; see `RangeState` and `Segments`.
 
-    def __init__(self, handle: Any, log: Any, times: Any, directory: Path, number: int, stack: ExitStack) -> None:
-        self._handle = handle
+    :param set_timer: function that makes Spark call the range again, if it has to
+    """
+
+    def __init__(
+        self, log: Any, directory: Path, number: int, stack: ExitStack, set_timer: Callable[[], None] | None
+    ) -> None:
         self._log = log
-        self._times = times
+        self._set_timer = set_timer
         self._directory = directory
         self._number = number
         self._stack = stack
@@ -79,8 +89,8 @@ class LogState:
         return self._scheduled(self._range.store())
 
     def _scheduled(self, result: StoreResult) -> StoreResult:
-        if result.status.needs_calls:
-            set_timer(self._handle, self._times)
+        if result.status.needs_calls and self._set_timer is not None:
+            self._set_timer()
         return result
 
     def head(self) -> bytes | None:

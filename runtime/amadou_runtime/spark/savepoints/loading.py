@@ -24,6 +24,7 @@ from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep, metadata_o
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY, stream_name, written_clock
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus, range_count
+from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.replay import REPLAY_STREAM
 from amadou_runtime.spark.savepoints.writing import in_checkpoint
@@ -31,7 +32,7 @@ from amadou_runtime.spark.session import partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
 from amadou_runtime.spark.spread import range_groups, range_numbers
 from amadou_runtime.spark.stateful_operator import stateful_results
-from amadou_runtime.spark.stateful_stage import RangeState
+from amadou_runtime.spark.stateful_stage import RangeState, results_of
 from amadou_runtime.spark.summary import Summary, error_fields, error_from
 from amadou_runtime.spark.timeouts import batch_event_time
 
@@ -162,7 +163,7 @@ def _write_state(
 
     def collect(frame: Any, _: int) -> None:
         for row in frame.collect():
-            summary.merge(Summary.unpack(row[0]))
+            summary.merge(Summary.unpack(row.result))
         if summary.error is not None:
             raise RunError("see Summary.error")
 
@@ -198,8 +199,6 @@ class LoadingStage:
 
     def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
         """Store the state, and return a data frame with the packed `Summary`."""
-        import pandas as pd
-
         for _ in frames:
             pass
         summary = Summary()
@@ -211,4 +210,4 @@ class LoadingStage:
             summary.add_stored(number, state.fill(found, self.metadata.run))
         except AmadouError as error:
             summary = Summary(error=error_fields(error))
-        return pd.DataFrame({"result": [summary.pack()]})
+        return results_of(REPORT_RANGE, [summary.pack()])

@@ -1,0 +1,87 @@
+"""The values of ports that feed other stages, on their way to these stages (`semantics.md` 36)."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from amadou import Job, Key, KeyedEvent, in_key_order
+from amadou.engine import FedSource, fed_output
+from amadou.event_time import to_micros
+
+
+class Turn(NamedTuple):
+    """The place of a value among those that a port collects in a batch. Values are sorted by time, then by key. The
+    values of one key stay in the order in which they were collected.
+
+    :param micros: the newest time, in microseconds, of the value and those that its key collected before
+    :param key: the key of the callback that collected the value; `None` if it has no key
+    :param number: number of the value among those of its key
+    """
+
+    micros: int
+    key: Key | None
+    number: int
+
+
+class FedRecord(NamedTuple):
+    """A record of a `FromPort` source.
+
+    :param timestamp: the time of the callback that collected the value; `None` if a test does not know it
+    :param encoded: the value, encoded by `SinkSpec.feed_codec`
+    """
+
+    turn: Turn
+    timestamp: datetime | None
+    encoded: Any
+
+
+def fed_records(collected: Iterable[Sequence[Any]]) -> list[FedRecord]:
+    """Return the records of a `FromPort` source in order.
+
+    :param collected: values that a `FeedingPort` collected, in the order in which each key collected them
+    """
+    newest: dict[Key | None, int] = {}
+    records = []
+    for number, (key, timestamp, encoded) in enumerate(collected):
+        micros = newest[key] = max(to_micros(timestamp), newest.get(key, 0))
+        records.append(FedRecord(Turn(micros, key, number), timestamp, encoded))
+    return in_key_order(records, lambda record: record.turn)
+
+
+def fed_by(job: Job, outputs: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, list[FedRecord]]:
+    """Return the records of a job's `FromPort` sources, by source.
+
+    :param outputs: the outputs of the stages in this batch, by stage
+    """
+    return {
+        name: fed_records(outputs[source.stage].get(fed_output(source.port), ()))
+        for name, source in job.fed_sources.items()
+    }
+
+
+def fed_key_event(job: Job, source: FedSource) -> Callable[[FedRecord], Any]:
+    """Return the function that turns the records of a `FromPort` source into events. The values of these events also
+    contain the record's turn; see `take_turns`.
+    """
+    key_event, decode = source.key_event or job.handler.key_event, source.spec.feed_codec().decode
+
+    def events_of(record: FedRecord) -> Any:
+        returned = key_event(decode(record.encoded))
+        if type(returned) is KeyedEvent:
+            return _placed(returned, record)
+        if returned is None or isinstance(returned, tuple) or not isinstance(returned, Iterable):
+            return returned  # the caller's error explains why the value is unusable
+        return [_placed(event, record) if type(event) is KeyedEvent else event for event in returned]
+
+    return events_of
+
+
+def _placed(event: KeyedEvent[Any], record: FedRecord) -> KeyedEvent[Any]:
+    timestamp: Any = event.timestamp or record.timestamp
+    return KeyedEvent(event.key, timestamp, [*record.turn, event.value])
+
+
+def take_turns(events: Iterable[tuple[Key, datetime, Any]]) -> Iterator[tuple[Key, datetime, Any]]:
+    """Yield the events of a `FromPort` source in order, with their values alone."""
+    for key, timestamp, (_, _, _, value) in in_key_order(events, lambda event: event[2][:3]):
+        yield key, timestamp, value

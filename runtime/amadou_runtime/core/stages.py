@@ -1,0 +1,41 @@
+"""What engines need to know about the stages of a job."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from amadou import BatchReport, Job
+from amadou.errors import CallbackError
+
+
+def qualified(stage: str, name: str) -> str:
+    """Return the name of a source, port or spec among those of all stages.
+
+    :param stage: the stage's name; empty in a job with one handler
+    """
+    return f"{stage}.{name}" if stage else name
+
+
+def depth(job: Job) -> int:
+    """Return the number of stages on the longest path through a job's stages."""
+    depths: dict[str, int] = {}
+    for name, stage in job.by_stage.items():
+        depths[name] = 1 + max((depths[source.stage] for source in stage.fed_sources.values()), default=0)
+    return max(depths.values())
+
+
+def whole_report(reports: Mapping[str, BatchReport]) -> BatchReport:
+    """Return the report of a batch, from those of its stages."""
+    return reports[""] if "" in reports else BatchReport.of_stages(reports)
+
+
+@contextmanager
+def errors_of_stage(name: str) -> Iterator[None]:
+    """Let the errors of callbacks name a stage.
+
+    :param name: the stage's name; empty for a job with one handler
+    """
+    try:
+        yield
+    except CallbackError as error:
+        error.stage = name or None
+        raise
