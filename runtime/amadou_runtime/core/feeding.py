@@ -45,7 +45,7 @@ def fed_records(collected: Iterable[Sequence[Any]]) -> list[FedRecord]:
     for number, (key, timestamp, encoded) in enumerate(collected):
         micros = newest[key] = max(to_micros(timestamp), newest.get(key, 0))
         records.append(FedRecord(Turn(micros, key, number), timestamp, encoded))
-    return in_key_order(records, lambda record: record.turn)
+    return in_key_order(records, lambda record: tuple(record.turn))
 
 
 def fed_by(job: Job, outputs: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, list[FedRecord]]:
@@ -83,5 +83,5 @@ def _placed(event: KeyedEvent[Any], record: FedRecord) -> KeyedEvent[Any]:
 
 def take_turns(events: Iterable[tuple[Key, datetime, Any]]) -> Iterator[tuple[Key, datetime, Any]]:
     """Yield the events of a `FromPort` source in order, with their values alone."""
-    for key, timestamp, (_, _, _, value) in in_key_order(events, lambda event: event[2][:3]):
+    for key, timestamp, (_, _, _, value) in in_key_order(events, lambda event: tuple(event[2][:3])):
         yield key, timestamp, value

@@ -1,0 +1,502 @@
+"""Stages: a port of a handler is a source of another one (`semantics.md` 36)."""
+
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import Recorder, at, event
+
+from amadou import (
+    FromPort,
+    Handler,
+    Job,
+    KeyedEvent,
+    MapSpec,
+    MemorySink,
+    MemorySource,
+    SinkSpec,
+    Stage,
+    Subject,
+    ValueSpec,
+)
+from amadou.errors import CallbackError, JobError, PortError
+from amadou_plugins.aggregates import Count, Sum
+from amadou_plugins.windows import TumblingWindow, WindowResult, windowed
+from amadou_runtime import TestRun, run
+
+pytestmark = pytest.mark.rule(36)
+
+
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine. On Spark, several stages need the store *log*."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return str(request.param)
+
+
+@attrs.frozen
+class Sent:
+    key: Any
+    number: int
+
+
+class Sender(Handler):
+    """An event's value is a list: numbers are sent on, and ``("timer", seconds)`` sends 0 when the timer expires."""
+
+    out = SinkSpec(Sent)
+    sent = ValueSpec(int, default=0)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        for each in event.value:
+            if isinstance(each, tuple):
+                subject.set_timer(at(each[1]))
+            else:
+                self.send(subject, each)
+
+    def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
+        self.send(subject, 0)
+
+    def send(self, subject: Subject, number: int) -> None:
+        self.sent.state_for(subject).value += 1
+        self.out.collect(subject, Sent(subject.key, number))
+
+
+class Receiver(Recorder):
+    """Reports what it receives; sets a timer one second after each event."""
+
+    def key_event(self, record: Any) -> KeyedEvent[Any]:
+        return record if isinstance(record, KeyedEvent) else KeyedEvent("all", None, (record.key, record.number))  # type: ignore[arg-type]
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        super().on_event(subject, event)
+        subject.set_timer(event.timestamp + timedelta(seconds=1))
+
+
+def two(receiver: Handler | None = None, **settings: Any) -> Job:
+    """A stage `first` that feeds a stage `second`."""
+    first = Stage(Sender(), {"in": MemorySource()})
+    source = FromPort("first", "out")
+    second = Stage(receiver or Receiver(), {"fed": source}, {"seen": MemorySink()}, **settings)
+    return Job("two", stages={"second": second, "first": first})
+
+
+def test_a_value_has_the_time_of_the_callback_that_collected_it(test_run: MakeRun) -> None:
+    """Rule a."""
+    test = test_run(two()).add_event(event(1, [1, ("timer", 5)])).add_event(event(2, [2])).end_batch()
+    test.add_event(event(7, [3])).end_batch()
+    result = test.run()
+    assert [(each.timestamp, each.value) for each in result.events("fed")] == [
+        (at(1), ("k", 1)),
+        (at(2), ("k", 2)),
+        (at(7), ("k", 3)),
+        (at(5), ("k", 0)),
+    ]
+    assert result.records("out") == [Sent("k", 1), Sent("k", 2), Sent("k", 3), Sent("k", 0)]
+    assert result.stage("first").records("out") == result.records("out")
+
+
+def test_key_event_can_take_other_times_and_give_several_events(test_run: MakeRun) -> None:
+    """Rule a."""
+
+    class Twice(Receiver):
+        def key_event(self, record: Sent) -> list[KeyedEvent[Any]]:  # type: ignore[override]
+            return [KeyedEvent("a", at(record.number), 1), KeyedEvent("b", at(record.number + 1), 2)]
+
+    result = test_run(two(Twice())).add_event(event(1, [10, 20])).run()
+    assert [(each.key, each.timestamp) for each in result.events("fed")] == [
+        ("a", at(10)),
+        ("b", at(11)),
+        ("a", at(20)),
+        ("b", at(21)),
+    ]
+
+
+@pytest.mark.parametrize("key", ["key", lambda sent: sent.key])
+def test_a_key_can_be_a_field_or_a_function_of_the_value(test_run: MakeRun, key: Any) -> None:
+    """Rule a."""
+    first = Stage(Sender(), {"in": MemorySource()})
+    second = Stage(Recorder(), {"fed": FromPort("first", "out", key=key)}, {"seen": MemorySink()})
+    result = test_run(Job("keyed", stages={"first": first, "second": second})).add_event(event(3, [1], "x")).run()
+    assert result.records("seen") == [("event", "x", 3.0, None, Sent("x", 1))]
+
+
+def test_the_watermark_follows_one_batch_later(test_run: MakeRun) -> None:
+    """Rule b."""
+    test = test_run(two())
+    for second in (10, 20, 30):
+        test.add_event(event(second, [second])).end_batch()
+    result = test.run()
+    assert [
+        (entry.stage, entry.timestamp, entry.watermark) for entry in result.trace if entry.callback == "on_event"
+    ] == [
+        ("first", at(10), None),
+        ("second", at(10), None),
+        ("first", at(20), at(10)),
+        ("second", at(20), None),
+        ("first", at(30), at(20)),
+        ("second", at(30), at(10)),
+    ]
+    assert result.stage("first").watermark == result.stage("second").watermark == at(30)
+
+
+def test_what_is_collected_on_time_is_never_late(test_run: MakeRun) -> None:
+    """Rule b: timers that fire in the batch in which the watermark passes them, and a late event."""
+    test = test_run(two()).add_event(event(1, [("timer", 50), ("timer", 99)])).add_watermark(at(40)).end_batch()
+    test.add_event(event(200, [])).add_watermark().end_batch().add_event(event(100, [5]))
+    result = test.run()
+    assert [(each.timestamp, each.value) for each in result.late if isinstance(each.value, tuple)] == [
+        (at(100), ("k", 5))
+    ]
+    assert {entry.timestamp for entry in result.trace if entry.stage == "second" and entry.is_late} == {at(100)}
+
+
+def test_a_delay_of_a_port_is_subtracted(test_run: MakeRun) -> None:
+    """Rule b."""
+    test = test_run(two(watermark_delay={"fed": 5})).add_event(event(10, [1])).end_batch()
+    test.add_event(event(20, [1])).end_batch().end_batch()
+    result = test.run()
+    assert (result.stage("first").watermark, result.stage("second").watermark) == (at(20), at(15))
+    assert result.watermark == at(15)
+
+
+def test_idle_sources_beside_a_port_do_not_hold_back(test_run: MakeRun) -> None:
+    """Rule c."""
+    first = Stage(Sender(), {"in": MemorySource()})
+    sources = {"fed": FromPort("first", "out"), "own": MemorySource()}
+    second = Stage(Receiver(), sources, {"seen": MemorySink()}, idle_timeout={"own": 10})
+    test = test_run(Job("mixed", stages={"first": first, "second": second}))
+    test.add_event(event(5, "own"), "own").add_event(event(50, [1]), "in").end_batch().end_batch()
+    assert test.run().stage("second").watermark == at(5)
+    test.advance_processing_time(timedelta(seconds=11)).end_batch()
+    assert test.run().stage("second").watermark == at(50)
+
+
+def test_values_are_ordered_by_time_and_key_and_keep_their_order(test_run: MakeRun) -> None:
+    """Rule d."""
+    test = test_run(two())
+    test.add_event(event(9, [1], "b")).add_event(event(3, [2, 3], "b")).add_event(event(9, [4], "a"))
+    test.add_event(event(5, [5], 7)).add_event(event(9, [6], 7))
+    assert [each.value for each in test.run().events("fed")] == [
+        (7, 5),
+        (7, 6),
+        ("a", 4),
+        ("b", 1),
+        ("b", 2),
+        ("b", 3),
+    ]
+
+
+def test_sources_and_ports_are_merged_by_time(test_run: MakeRun) -> None:
+    """Rules d and 7 b."""
+    first = Stage(Sender(), {"in": MemorySource()})
+    sources = {"fed": FromPort("first", "out", key=lambda sent: "k"), "own": MemorySource()}
+    second = Stage(Receiver(), sources, {"seen": MemorySink()})
+    test = test_run(Job("merged", stages={"first": first, "second": second}))
+    test.add_event(event(2, "own 2"), "own").add_event(event(4, "own 4"), "own")
+    test.add_event(event(3, [3]), "in").add_event(event(4, [4]), "in")
+    seen = [each.value for each in test.run().stage("second").events()]
+    assert seen == ["own 2", Sent("k", 3), Sent("k", 4), "own 4"]
+
+
+def test_one_port_feeds_several_stages_and_a_sink(test_run: MakeRun) -> None:
+    """Rule e: a stage that is not next in the chain, too."""
+    relay = Relay()
+    job = Job(
+        "diamond",
+        stages={
+            "last": Stage(
+                Receiver(), {"a": FromPort("first", "out"), "b": FromPort("middle", "out")}, {"seen": MemorySink()}
+            ),
+            "middle": Stage(relay, {"fed": FromPort("first", "out", key="key")}, {"out": MemorySink()}),
+            "first": Stage(Sender(), {"in": MemorySource()}, {"out": MemorySink()}),
+        },
+    )
+    assert list(job.by_stage) == ["first", "middle", "last"]
+    test = test_run(job).add_event(event(1, [1], "x")).add_event(event(2, [2], "y")).end_batch()
+    result = test.run()
+    assert [(entry.source, entry.value) for entry in result.trace if entry.stage == "last" and entry.source] == [
+        ("a", ("x", 1)),
+        ("b", ("x", 10)),
+        ("a", ("y", 2)),
+        ("b", ("y", 20)),
+    ]
+    assert result.records("out", stage="first") == [Sent("x", 1), Sent("y", 2)]
+    assert result.records("out", stage="middle") == [Sent("x", 10), Sent("y", 20)]
+    assert job.by_stage["middle"].sinks["out"].records == [Sent("x", 10), Sent("y", 20)]  # type: ignore[union-attr]
+
+
+class Relay(Handler):
+    """Sends each number on, times ten."""
+
+    out = SinkSpec(Sent)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        if event.value.number == 13:
+            raise ValueError("thirteen")
+        self.out.collect(subject, Sent(subject.key, event.value.number * 10))
+
+
+def chain() -> Job:
+    return Job(
+        "chain",
+        stages={
+            "first": Stage(Sender(), {"in": MemorySource()}),
+            "middle": Stage(Relay(), {"fed": FromPort("first", "out", key="key")}),
+            "last": Stage(Receiver(), {"fed": FromPort("middle", "out")}, {"seen": MemorySink()}),
+        },
+    )
+
+
+def test_a_batch_fails_in_all_stages(test_run: MakeRun) -> None:
+    """Rule e."""
+    test = test_run(chain()).add_event(event(1, [1])).end_batch()
+    test.run()
+    test.add_event(event(2, [2, 13]))
+    with pytest.raises(CallbackError, match="thirteen") as caught:
+        test.run()
+    assert caught.value.stage == "middle"
+    assert "\n  stage     middle\n" in str(caught.value)
+    result = test.add_event(event(3, [3])).run()
+    assert result.state(Sender.sent, "k") == 2  # without the failed batch
+    assert [each.value for each in result.stage("last").events()] == [("k", 10), ("k", 30)]
+
+
+def test_dead_letters_of_one_stage_leave_the_others(test_run: MakeRun) -> None:
+    """Rule e."""
+    job = chain()
+    middle = attrs.evolve(job.stages["middle"], on_error="dead_letter")
+    test = test_run(attrs.evolve(job, stages={**job.stages, "middle": middle}))
+    result = test.add_event(event(2, [2, 13, 4])).run()
+    assert [each.value for each in result.stage("last").events()] == [("k", 20), ("k", 40)]
+    (letter,) = result.dead_letters
+    assert (letter.job, letter.source, letter.record) == ("chain.middle", "fed", event(2, Sent("k", 13)))
+
+
+@pytest.mark.parametrize("stage", ["first", "middle", "last"])
+def test_a_crash_in_any_stage_changes_nothing(test_run: MakeRun, stage: str) -> None:
+    """Rules e and 20."""
+
+    def script(test: TestRun, *, crashes: bool) -> list[Any]:
+        test.add_event(event(1, [1, ("timer", 3)])).end_batch().add_event(event(5, [2]))
+        test = test.crash(0, stage=stage) if crashes else test.end_batch()
+        result = test.end_batch().end_batch().run()
+        return [result.records("seen"), result.state(Sender.sent, "k"), result.timers("all", stage="last")]
+
+    assert script(test_run(chain()), crashes=True) == script(test_run(chain()), crashes=False)
+
+
+def test_a_restart_continues_with_state_and_watermarks(test_run: MakeRun) -> None:
+    """Rules b and 20."""
+    test = test_run(two()).add_event(event(10, [1])).end_batch().add_event(event(20, [1])).restart()
+    test.add_event(event(21, [2])).end_batch()
+    result = test.run()
+    assert result.state(Sender.sent, "k") == 3
+    (last,) = [entry for entry in result.trace if entry.stage == "second" and entry.value == ("k", 2)]
+    assert last.watermark == at(10)
+
+
+def test_a_snapshot_has_all_stages(test_run: MakeRun) -> None:
+    """Rule e."""
+    first = test_run(two()).add_event(event(10, [1])).end_batch()
+    first.run()
+    test = test_run(two(), snapshot=first.snapshot()).add_event(event(20, [2])).end_batch()
+    result = test.run()
+    assert result.state(Sender.sent, "k") == 2
+    assert result.records("seen")[0] == ("event", "all", 20.0, 0.0 + 10.0, ("k", 2))
+
+
+def test_a_flush_reaches_each_stage(engine: str) -> None:
+    """Rule f."""
+    job = chain()
+    source = MemorySource([event(1, [1, ("timer", 100)])])
+    stages = {**job.stages, "first": attrs.evolve(job.stages["first"], sources={"in": source})}
+    job = attrs.evolve(job, stages=stages)
+    summary = run(job, engine=engine, trigger="available-now", flush=True)  # type: ignore[arg-type]
+    seen = job.stages["last"].sinks["seen"].records  # type: ignore[union-attr]
+    assert [each[:3] for each in seen] == [
+        ("event", "all", 1.0),
+        ("event", "all", 100.0),
+        ("timer", "all", 2.0),
+        ("timer", "all", 101.0),
+    ] or [each[:3] for each in seen] == [
+        ("event", "all", 1.0),
+        ("timer", "all", 2.0),
+        ("event", "all", 100.0),
+        ("timer", "all", 101.0),
+    ]
+    assert summary.counts.timers_pending == 0
+    assert summary.counts.records == {"first.in": 1, "middle.fed": 2, "last.fed": 2}
+
+
+def test_a_run_that_ends_fires_the_due_timers_of_each_stage(engine: str) -> None:
+    """Rule f."""
+    job = chain()
+    source = MemorySource([event(1, [1]), event(10, [])])
+    stages = {**job.stages, "first": attrs.evolve(job.stages["first"], sources={"in": source})}
+    job = attrs.evolve(job, stages=stages)
+    run(job, engine=engine, trigger="available-now")  # type: ignore[arg-type]
+    seen = job.stages["last"].sinks["seen"].records  # type: ignore[union-attr]
+    assert [each[:4] for each in seen] == [("event", "all", 1.0, None), ("timer", "all", 2.0, 10.0)]
+
+
+def test_windows_feed_windows(test_run: MakeRun) -> None:
+    """Rule a: the vectorised path, too."""
+    sums = TumblingWindow(timedelta(seconds=10), {"n": Count()})
+    first = windowed(key="page", timestamp="at", window=sums)
+    totals = TumblingWindow(timedelta(seconds=60), Sum())
+    job = Job(
+        "windows",
+        stages={
+            "pages": Stage(first, {"clicks": MemorySource()}),
+            "all": Stage(
+                AllPages(totals), {"pages": FromPort("pages", "results", key=lambda _: "all")}, {"totals": MemorySink()}
+            ),
+        },
+    )
+    test = test_run(job)
+    for second, page in ((1, "a"), (2, "a"), (3, "b"), (12, "a"), (65, "b"), (130, "b")):
+        test.add_record({"page": page, "at": at(second)})
+    test.add_watermark()
+    result = test.run()
+    assert result.records("totals") == [("all", at(0), 4), ("all", at(60), 1)]
+    received = [(each.timestamp, each.value.key) for each in result.events("pages")]
+    assert received == [(at(10), "a"), (at(10), "b"), (at(20), "a"), (at(70), "b")]
+    assert all(isinstance(each.value, WindowResult) for each in result.events("pages"))
+
+
+class AllPages(Handler):
+    totals = SinkSpec(tuple)
+
+    def __init__(self, window: Any) -> None:
+        window = window.copied()
+        window.__set_name__(AllPages, "window")
+        window.on_close(AllPages.closed)
+        self.window = window
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, KeyedEvent(event.key, event.value.start, event.value.value["n"]))
+
+    def closed(self, subject: Subject, window: Any, value: Any) -> None:
+        self.totals.collect(subject, (subject.key, window.start, value))
+
+
+def test_records_can_be_added_to_any_stage(test_run: MakeRun) -> None:
+    test = test_run(two()).add_record(Sent("x", 7), "fed", timestamp=at(3))
+    test.add_event(event(4, ("y", 8), "all"), "fed").add_event(event(2, [1]), "in")
+    assert [(each.timestamp, each.value) for each in test.run().events("fed")] == [
+        (at(2), ("k", 1)),
+        (at(3), ("x", 7)),
+        (at(4), ("y", 8)),
+    ]
+
+
+def test_state_and_timers_of_a_stage_can_be_set(test_run: MakeRun) -> None:
+    test = test_run(two()).set_state(Sender.sent, "k", 41).set_timer("k", at(5), stage="first")
+    result = test.add_event(event(9, [1])).add_watermark().run()
+    assert result.state("sent", "k") == 43
+    assert [each.timestamp for each in result.events("fed")] == [at(9), at(5)]
+    with pytest.raises(ValueError, match=r"several stages are possible: pass stage= \(first, second\)"):
+        result.timers("k")
+    with pytest.raises(ValueError, match="the job has no stage 'third': use one of first, second"):
+        result.stage("third")
+    with pytest.raises(PortError):
+        result.records("nothing", stage="first")
+
+
+def test_the_watermark_of_a_port_cannot_be_set() -> None:
+    with pytest.raises(ValueError, match="the watermark of the source fed follows the stages that feed it"):
+        TestRun(two()).add_watermark(at(1), "fed")
+    with pytest.raises(ValueError, match="the watermark of the stage second follows the stages that feed it"):
+        TestRun(two()).add_watermark(at(1), stage="second")
+
+
+class Broken(Handler):
+    out = SinkSpec(object)
+    counts = MapSpec(str, int)
+
+    def key_event(self, record: Any) -> KeyedEvent[Any]:
+        return KeyedEvent("k", at(1), record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.out.collect(subject, event.value)
+
+
+def test_a_value_that_cannot_be_encoded_names_the_port(test_run: MakeRun) -> None:
+    class Typed(Broken):
+        out = SinkSpec(int)
+
+    job = Job(
+        "typed",
+        stages={
+            "a": Stage(Typed(), {"in": MemorySource()}),
+            "b": Stage(Broken(), {"fed": FromPort("a", "out")}, {"out": MemorySink()}),
+        },
+    )
+    with pytest.raises(CallbackError, match=r"EncodeError: .*out"):
+        test_run(job).add_record("text", "in").run()
+
+
+MISTAKES = [
+    ({"a": Stage(Broken(), {"in": FromPort("a", "out")})}, "stages feed each other in a circle: a ← a"),
+    (
+        {
+            "a": Stage(Broken(), {"in": FromPort("b", "out")}),
+            "b": Stage(Broken(), {"in": FromPort("a", "out")}),
+        },
+        "stages feed each other in a circle: a ← b ← a: remove one FromPort",
+    ),
+    ({"a": Stage(Broken(), {"in": FromPort("x", "out")})}, "reads from the stage 'x', which the job does not have"),
+    (
+        {
+            "a": Stage(Broken(), {"in": MemorySource()}, {"out": MemorySink()}),
+            "b": Stage(Broken(), {"in": FromPort("a", "counts")}, {"out": MemorySink()}),
+        },
+        r"reads the port 'counts', which the stage 'a' does not have \(ports: out\)",
+    ),
+    ({"a.b": Stage(Broken(), {"in": MemorySource()})}, "the stage name 'a.b' must consist of letters, digits, - and _"),
+    ({"a": Broken()}, r"stages\['a'\] must be an amadou.Stage"),
+    ([Stage(Broken(), {})], "stages must be a mapping from names to amadou.Stage"),
+    ({"a": Stage(Broken(), {"in": MemorySource()})}, "stage 'a': the port 'out' of Broken has no sink"),
+    (
+        {
+            "a": Stage(Broken(), {"in": MemorySource()}),
+            "b": Stage(Broken(), {"in": FromPort("a", "out")}, {"out": MemorySink()}, idle_timeout={"in": 3}),
+        },
+        r"stage 'b': idle_timeout\['in'\]: a port of another stage is never idle: remove the entry",
+    ),
+    (
+        {
+            "a": Stage(Broken(), {"in": MemorySource()}),
+            "b": Stage(
+                Broken(),
+                {"in": FromPort("a", "out", key="k", key_event=lambda value: value)},
+                {"out": MemorySink()},
+            ),
+        },
+        "has both key= and key_event=: remove one of them",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stages", "message"), MISTAKES)
+def test_mistakes_are_found_when_the_job_is_created(stages: Any, message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        Job("mistaken", stages=stages)
+
+
+def test_settings_belong_to_stages() -> None:
+    good = two().stages
+    with pytest.raises(JobError, match="watermark_delay cannot be set together with stages: set it on a Stage"):
+        Job("settings", stages=good, watermark_delay=3)
+    with pytest.raises(JobError, match='state="groups" cannot store several stages: use "log" or "auto"'):
+        Job("settings", stages=good, state="groups")
+    with pytest.raises(JobError, match="the job has no handler: pass handler=, or stages= for several handlers"):
+        Job("settings")
+    with pytest.raises(JobError, match=r"sources\['in'\] is a port of another stage: use it in Job\(stages=…\)"):
+        Job("settings", Broken(), {"in": FromPort("a", "b")}, {"out": MemorySink()})
