@@ -22,6 +22,7 @@ from amadou._memory import MemorySink, MemorySource
 from amadou._metric import Metric
 from amadou._params import Param
 from amadou._port import SinkSpec
+from amadou._reference import ReferenceSpec, TableSource
 from amadou._report import BatchReport, Counts, FailedBatch, PartitionReport, Run, RunSummary
 from amadou._run_control import RunControl
 from amadou._secret import Secret
@@ -69,6 +70,7 @@ __all__ = [
     "Param",
     "PartitionOffset",
     "PartitionReport",
+    "ReferenceSpec",
     "Run",
     "RunControl",
     "RunSummary",
@@ -81,6 +83,7 @@ __all__ = [
     "Stage",
     "StateReader",
     "Subject",
+    "TableSource",
     "Timer",
     "ValueSpec",
     "ValueState",

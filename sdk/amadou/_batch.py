@@ -1,6 +1,6 @@
 """The data that all subjects of a key group share while a batch is processed."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -108,6 +108,7 @@ class Batch:
         "lookups",
         "outputs",
         "ports",
+        "references",
         "stored",
         "tables",
         "timers",
@@ -143,6 +144,9 @@ class Batch:
         """The answers of lookups, by lookup and key. An answer that could not be fetched is an exception."""
         self.lookup_errors: dict[str, str] = {}
         """By lookup, the error of its function `key` on an event."""
+        self.references: Mapping[str, Any] = {}
+        """The references by name; see `ReferenceSpec`. A reference has the methods of a mapping from keys to packed
+        values."""
         self.firing_micros: int | None = None
         """The time of the timers that are firing, in microseconds; `None` if no timer is firing."""
         self.fired: list[str] | None = None

@@ -16,6 +16,7 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
 from amadou._lookup import Lookup
 from amadou._params import Param, params_of, with_values
 from amadou._port import SinkSpec, declared_specs
+from amadou._reference import ReferenceSpec, TableSource
 from amadou._settings import (
     HandlerSettings,
     as_tuple,
@@ -148,6 +149,16 @@ class Job(HandlerSettings):
     def lookups(self) -> dict[str, Lookup[Any, Any]]:
         """The handler's lookups by name."""
         return {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, Lookup)}
+
+    @property
+    def references(self) -> dict[str, ReferenceSpec[Any, Any]]:
+        """The handler's references by name."""
+        return {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, ReferenceSpec)}
+
+    @property
+    def reference_sources(self) -> dict[str, ReferenceSpec[Any, Any]]:
+        """The references by the name of their source."""
+        return {spec.source: spec for spec in self.references.values()}
 
     @property
     def components(self) -> dict[str, Component]:
@@ -430,6 +441,7 @@ class Job(HandlerSettings):
         if problems or not isinstance(self.handler, Handler):
             return problems
         handler = type(self.handler).__name__
+        problems += self._reference_problems(handler)
         if not self.sources:
             problems.append("the job has no source: add one to sources")
         if type(self.handler).key_event is Handler.key_event:
@@ -458,6 +470,30 @@ class Job(HandlerSettings):
                 problems.append(f"{handler} has no port for the sink {name!r}: name the sink after a port ({known})")
         return sorted(problems)
 
+    def _reference_problems(self, handler: str) -> list[str]:
+        sources = ", ".join(map(str, self.sources)) or "none"
+        references = self.references
+        problems = [
+            f"{handler}.{name} needs the source {spec.source!r}, but the job has no source with this name (sources: "
+            f"{sources}): correct the name, or add the source"
+            for name, spec in references.items()
+            if spec.source not in self.sources
+        ]
+        counts = Counter(spec.source for spec in references.values())
+        problems += [
+            f"{count} references of {handler} have the source {source!r}: use a source for each"
+            for source, count in counts.items()
+            if count > 1
+        ]
+        problems += [
+            f"sources[{name!r}] is a table, but no reference of {handler} has it as its source: add a ReferenceSpec"
+            for name, source in self.sources.items()
+            if isinstance(source, TableSource) and name not in counts
+        ]
+        if self.sources and not self.sources.keys() - counts.keys():
+            problems.append("all sources of the job update references: add a source whose events on_event receives")
+        return problems
+
     def _dependency_problems(self) -> list[str]:
         if not isinstance(self.dependencies, tuple) or not all(isinstance(of, DependsOn) for of in self.dependencies):
             return [f"dependencies must be a list of amadou.DependsOn, not {self.dependencies!r}"]
@@ -476,9 +512,10 @@ class Job(HandlerSettings):
             for name in sorted(unknown)
         ]
         problems += [
-            f"a dependency refers to {name!r}, which is a port of another stage: only a stage's other sources can "
-            "depend on each other"
-            for name in sorted({name for pair in pairs for name in pair if name in self.fed_sources})
+            f"a dependency refers to {name!r}, which is a port of another stage or updates a reference: only other "
+            "sources can depend on each other"
+            for name in sorted({name for pair in pairs for name in pair})
+            if name in self.fed_sources or (isinstance(self.handler, Handler) and name in self.reference_sources)
         ]
         circle = cycle({dependent: [on for of, on in pairs if of == dependent] for dependent, _ in pairs})
         if len(circle) > 2:
@@ -522,7 +559,7 @@ def _of_state(spec: Spec) -> Any:
     """Return the state that a spec declares; `None` if it declares none."""
     if isinstance(spec, Lookup):
         return spec.kept
-    return None if isinstance(spec, SinkSpec) else spec
+    return None if isinstance(spec, SinkSpec | ReferenceSpec) else spec
 
 
 def _is_set(job: Job, setting: str) -> bool:

@@ -110,6 +110,24 @@ class ParamError(AmadouError):
         super().__init__("; ".join(problems))
 
 
+class ReferenceKeyError(AmadouError, KeyError):
+    """A reference has no entry for a key.
+
+    :param reference: the reference's name
+    :param key: the key
+    """
+
+    def __init__(self, reference: str, key: Any) -> None:
+        self.reference = reference
+        self.key = key
+        super().__init__(
+            f"the reference {reference} has no entry for {shown_value(key)}: read it with "
+            f"self.{reference}.get(subject, …), which returns None or a default"
+        )
+
+    __str__ = Exception.__str__
+
+
 class CallbackError(AmadouError):
     """A handler's callback raised an error, or returned an unusable value (`semantics.md` 1, 18, 33).
 

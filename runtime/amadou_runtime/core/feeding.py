@@ -59,11 +59,13 @@ def fed_by(job: Job, outputs: Mapping[str, Mapping[str, list[Any]]]) -> dict[str
     }
 
 
-def fed_key_event(job: Job, source: FedSource) -> Callable[[FedRecord], Any]:
+def fed_key_event(source: FedSource, key_event: Callable[[Any], Any]) -> Callable[[FedRecord], Any]:
     """Return the function that turns the records of a `FromPort` source into events. The values of these events also
     contain the record's turn; see `take_turns`.
+
+    :param key_event: function that turns the port's values into events
     """
-    key_event, decode = source.key_event or job.handler.key_event, source.spec.feed_codec().decode
+    decode = source.spec.feed_codec().decode
 
     def events_of(record: FedRecord) -> Any:
         returned = key_event(decode(record.encoded))

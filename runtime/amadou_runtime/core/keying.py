@@ -25,6 +25,7 @@ from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
 from amadou_runtime.core.failure import callback_error
 from amadou_runtime.core.feeding import fed_key_event
+from amadou_runtime.core.references import entry_event
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stopwatch import Stopwatch
 from amadou_runtime.core.vectorized import Fallbacks, batch_keying
@@ -75,9 +76,11 @@ def group_interval(number: int, groups: int) -> tuple[int, int]:
 def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
     """Return the function that turns a source's records into events."""
     given = job.sources[source]
+    key_event, decode = given.key_event or job.handler.key_event, given.decode
+    if source in job.reference_sources:
+        key_event = entry_event(key_event, job.reference_sources[source])
     if isinstance(given, FedSource):
-        return fed_key_event(job, given)
-    key_event, decode = job.sources[source].key_event or job.handler.key_event, job.sources[source].decode
+        return fed_key_event(given, key_event)
     return key_event if decode is None else lambda record: key_event(decode(record))
 
 

@@ -25,6 +25,7 @@ from amadou_runtime.core.lookups import Lookups, Needed
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.ports import port_codec
+from amadou_runtime.core.references import ReferenceTable
 from amadou_runtime.core.vectorized import Fallbacks, vectorized_component
 
 LOST = ".lost"
@@ -127,6 +128,8 @@ class Operator:
         self.stopwatch = self._callbacks.stopwatch
         self.samples = self._callbacks.samples
         self.lookups = Lookups(job, self.stopwatch)
+        self.references: Mapping[str, ReferenceTable] = {}
+        """The job's references in the current batch, by name. The engine sets them."""
 
     def open(self) -> None:
         """Call the handler's `open`."""
@@ -408,7 +411,7 @@ class Operator:
             table.store()
 
     def _batch(self, group: KeyGroup, watermark: int | None, touched: Collection[Key]) -> Batch:
-        return Batch(
+        batch = Batch(
             self._job.handler,
             self._has_timers,
             self._ports(),
@@ -420,6 +423,8 @@ class Operator:
             self._job.name,
             group,
         )
+        batch.references = self.references
+        return batch
 
     def _ports(self) -> dict[str, Port]:
         ports = {name: Port(codec) for name, codec in self._codecs.items()}

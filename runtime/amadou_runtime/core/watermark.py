@@ -85,6 +85,8 @@ class Watermark:
         self._delays = {source: delay // MICROSECOND for source, delay in job.delays.items()}
         self._feeding = {name: source.stage for name, source in job.fed_sources.items()}
         self._fed: dict[str, int | None] = dict.fromkeys(self._feeding)
+        self._ignored = {*self._feeding, *job.reference_sources}
+        """The sources whose events do not determine the watermark."""
         self._timeouts = {source: timeout // MICROSECOND for source, timeout in job.idle_after.items()}
         self._ends = ends
         self._newest: Newest = {}
@@ -113,7 +115,7 @@ class Watermark:
         :param now: the clock time when the batch was completed
         """
         for source, by_partition in newest.items():
-            if source in self._feeding:
+            if source in self._ignored:
                 continue
             for partition, micros in by_partition.items():
                 self._note(source, partition, micros, now)
@@ -167,7 +169,7 @@ class Watermark:
         :param reading: the partitions and offsets that the batch reads, by source, where known. A partition with unread
             records is not idle, however long ago the last batch was
         """
-        self._reading = reading or {}
+        self._reading = {source: each for source, each in (reading or {}).items() if source not in self._ignored}
         for source, each in self._reading.items():
             self._unread[source] = each.unread
             if each.offsets is not None:
@@ -226,7 +228,7 @@ class Watermark:
         holding = self._holding(now)
         reports = []
         for source in self._delays:
-            if source in self._feeding:
+            if source in self._ignored:
                 continue
             newest = self._newest.get(source, {})
             offsets = self._reading[source].offsets if source in self._reading else None
@@ -351,7 +353,8 @@ class Watermark:
     def _may_all_be_idle(self) -> bool:
         """Return `True` if all sources can become idle so that none can hold the watermark back forever."""
         waits = self._feeding or self._held or any(self._unread.values())
-        return not waits and all(source in self._timeouts for source in self._newest or self._delays)
+        sources = self._newest or self._delays.keys() - self._ignored
+        return not waits and all(source in self._timeouts for source in sources)
 
     def to_json(self) -> dict[str, Any]:
         """Return the state to store in a checkpoint."""

@@ -27,6 +27,7 @@ from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
+from amadou_runtime.core.references import ReferenceTable, new_tables, with_updates
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stages import depth, errors_of_stage, whole_report
 from amadou_runtime.core.vectorized import handler_for
@@ -72,6 +73,8 @@ class BatchResult(NamedTuple):
     """Encoded dead letters for records that could not be keyed."""
     letter_count: LetterCount
     """Counts of callback calls and failures after the batch."""
+    references: Mapping[str, ReferenceTable]
+    """The references in the batch, by name."""
     stage_seconds: dict[str, float]
     callback_seconds: dict[str, float]
     callback_calls: dict[str, int]
@@ -85,6 +88,7 @@ class Embedded:
 
     def __init__(self, job: Job) -> None:
         self.state = EmbeddedState()
+        self.references = new_tables(job)
         self.letters = LetterCount()
         handler = handler_for(job)
         if handler is not job.handler:
@@ -127,7 +131,7 @@ class Embedded:
         :raises TooManyDeadLettersError: more calls failed than `max_dead_letters` allows
         :raises TooManyHeldError: more events are held than `DependsOn` allows
         """
-        chunks, letters = [], []
+        chunks, updates, letters = list[Chunk](), list[Chunk](), list[Any]()
         counts: list[Counts] = []
         newest: Newest = {}
         oldest: dict[str, int] = {}
@@ -146,13 +150,15 @@ class Embedded:
                 stages["keying"] += seconds
                 letters += packed.letters
                 place = FED if source in self._job.fed_sources else order.to_bytes(8)
-                chunks += [Chunk(source, place, events) for events in packed.events.values()]
+                of_source = updates if source in self._job.reference_sources else chunks
+                of_source += [Chunk(source, place, events) for events in packed.events.values()]
                 if packed.newest is not None:
                     of = newest.setdefault(source, {})
                     of[partition] = max(packed.newest, of.get(partition, packed.newest))
                 if packed.oldest is not None:
                     oldest[source] = min(packed.oldest, oldest.get(source, packed.oldest))
         began = perf_counter()
+        references = self._operator.references = with_updates(self._job, self.references, updates)
         evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
         decision = evaluation.decision
         given = GroupBatch(GroupByKey(self.state), chunks, watermark, decision.limits)
@@ -179,6 +185,7 @@ class Embedded:
             newest,
             letters,
             self.letters.then(self._job, calls, failed),
+            references,
             stages,
             seconds_by_callback,
             calls,
@@ -187,7 +194,9 @@ class Embedded:
     def store(self, result: BatchResult) -> BatchResult:
         """Store the state after a batch. Return the result with the counts of the state."""
         written = self.state.store(result.processed.changes)
-        self.letters = result.letter_count
+        self.letters, self.references = result.letter_count, dict(result.references)
+        for table in self.references.values():
+            table.merge()
         counts = attrs.evolve(
             result.counts,
             state_bytes_written=written,

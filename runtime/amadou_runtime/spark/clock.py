@@ -77,6 +77,8 @@ class BatchTime:
     now: int
     dependency_state: bytes | None = None
     called: Sequence[int] = ()
+    references: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
+    """For each reference, the names of the files with its entries before the batch; see `reference_files`."""
 
     @staticmethod
     def hand_to_tasks(times: "Mapping[str, BatchTime]", spark: Any) -> None:

@@ -23,6 +23,8 @@ from amadou_runtime.spark.worker_end import end_with_spark
 KEYED = "range int, event_time timestamp, chunk binary"
 """Columns of the keying stage's output. Only Spark uses the event time; see `timeouts`."""
 
+REFERENCE_GROUP = -1
+"""Key group of updates of references, which every key range gets."""
 BLOCK = 100_000
 """Maximum number of records in a block. The events of a block are packed into at most one row per key range."""
 REPORT_RANGE = -1
@@ -109,9 +111,12 @@ class Rows:
         packed = keying.pack(records, self._now)
         groups, ranges = self._payload.groups, self._payload.ranges
         by_range: dict[int, dict[int, bytes]] = {}
-        for group, events in packed.events.items():
+        updates = list(packed.events.values()) if source in worker.job.reference_sources else []
+        for group, events in packed.events.items() if not updates else ():
             by_range.setdefault(group * ranges // groups, {})[group] = events
         numbers = range_numbers(ranges)
+        for events, number in itertools.product(updates, numbers):
+            self.add(number, pack_compressed([source, ordering, {REFERENCE_GROUP: events}]))
         for position, by_group in by_range.items():
             self.add(numbers[position], pack_compressed([source, ordering, by_group]))
         if packed.newest is not None and source in watched(worker.job):
@@ -129,6 +134,7 @@ class Rows:
             oldest={} if packed.oldest is None else {source: packed.oldest},
             failures=keying.take_failures(),
             samples=keying.samples.take(),
+            updates=[[source, ordering, events] for events in updates],
         )
         self._began = now
         self.add(REPORT_RANGE, report.pack())

@@ -20,6 +20,7 @@ from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.ports import named_codecs
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.spark import modules as shipping
+from amadou_runtime.spark.reference_files import WorkerReferences
 
 
 class Worker:
@@ -32,7 +33,9 @@ class Worker:
     def __init__(self, job: Job, run: str, groups: int) -> None:
         self.job = job
         self.operator = self.operator_of(job, run)
-        self.keying = {name: self.keying_of(job, name, groups) for name in job.sources}
+        updating = job.reference_sources
+        self.keying = {name: self.keying_of(job, name, 1 if name in updating else groups) for name in job.sources}
+        self.references = WorkerReferences(job)
         self._open = False
 
     def operator_of(self, job: Job, run: str) -> Operator:

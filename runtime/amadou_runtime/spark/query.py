@@ -4,6 +4,7 @@ import atexit
 import logging
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
@@ -22,7 +23,7 @@ from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_interval
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
-from amadou_runtime.spark.clock import RunClock, stream_name
+from amadou_runtime.spark.clock import RunClock, last_commit, stream_name
 from amadou_runtime.spark.control import Control
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.history import HistoryWriter, read_history
@@ -30,6 +31,7 @@ from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
 from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.output_stage import OutputStage
 from amadou_runtime.spark.payload import payload_for
+from amadou_runtime.spark.reference_files import StageReferences
 from amadou_runtime.spark.replay import note, replayed
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.savepoints.loading import LOADING_CONF, load_savepoint
@@ -161,9 +163,16 @@ def _query(
             history=partial(read_history, files),
         )
     )
+    done, local, run = last_commit(files), Path(_temporary()), uuid.uuid4().hex
+    references = {
+        stage: StageReferences(of, stage, files, own, local, run, done)
+        for stage, of in job.by_stage.items()
+        if of.references
+    }
     running = RunningJob(
         job,
         clock,
+        references=references,
         history=HistoryWriter(files, description, trigger) if is_kept else None,
         on_report=hooks.batch_completed,
         on_failure=hooks.batch_failed,

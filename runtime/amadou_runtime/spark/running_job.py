@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -33,6 +34,7 @@ from amadou_runtime.spark.key_range import RangeStatus
 from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
+from amadou_runtime.spark.reference_files import StageReferences
 from amadou_runtime.spark.savepoints.service import SavepointService
 from amadou_runtime.spark.spark_errors import own_error, root_cause, without_plans
 from amadou_runtime.spark.summary import Summary, by_stage, error_from
@@ -63,6 +65,7 @@ class RunningJob:
         history: HistoryWriter | None = None,
         on_spark_progress: Callable[[Mapping[str, Any]], None] | None = None,
         before_first: Callable[[], None] | None = None,
+        references: Mapping[str, StageReferences] = MappingProxyType({}),
         replays: bool = False,
     ) -> None:
         self.query: Any = None
@@ -78,6 +81,8 @@ class RunningJob:
         self._on_failure = on_failure
         self._history = history
         self._on_spark_progress = on_spark_progress
+        self._references = references
+        """The references by stage."""
         self._before_first = before_first
         """Called once, before the progress of the run's first batch is stored."""
         self._lease: Lease | None = None
@@ -256,7 +261,7 @@ class RunningJob:
             self._savepoints.before_batch(number)
         began = time.monotonic()
         try:
-            times = self._clock.begin(number)
+            times = self._with_references(self._clock.begin(number))
             results = self._processed(frame, number, times)
             down = self._commit(identity, results, number, times)
         except AmadouError as error:
@@ -272,6 +277,10 @@ class RunningJob:
         if self._on_batch is not None:
             self._on_batch(results)
         return None
+
+    def _with_references(self, times: dict[str, BatchTime]) -> dict[str, BatchTime]:
+        given = {stage: references.sent for stage, references in self._references.items()}
+        return {stage: attrs.evolve(time, references=given.get(stage, {})) for stage, time in times.items()}
 
     def _report(self, number: int, began: float, result: Summary, down: Mapping[str, bool], stage: str) -> BatchReport:
         """Return the report of a batch of a stage."""
@@ -331,6 +340,8 @@ class RunningJob:
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
+        for name, references in self._references.items():
+            references.take(number, results[name].updates)
         for progress, ranges, letters, state in after:
             progress.ranges, progress.letters, progress.dependency_state = ranges, letters, state
         self._clock.end(number, {name: result.newest for name, result in results.items()})

@@ -22,7 +22,7 @@ from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import unpack_compressed
 from amadou_runtime.spark.key_range import KeyRange, StoredRange, StoreResult
-from amadou_runtime.spark.keying_stage import REPORT_RANGE
+from amadou_runtime.spark.keying_stage import REFERENCE_GROUP, REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, error_fields
@@ -79,8 +79,7 @@ class StatefulStage:
         if number < 0:
             return results_of(number, chunks)
         try:
-            with errors_of_stage(self.payload.stage):
-                summary = self._process(number, chunks, state)
+            summary = self._process(number, chunks, state)
         except AmadouError as error:
             summary = Summary(error=error_fields(error))
         return results_of(REPORT_RANGE, [summary.pack()])
@@ -99,12 +98,20 @@ class StatefulStage:
         return summary
 
     def _batch(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
+        with errors_of_stage(self.payload.stage):
+            return self._results(worker, stored, number, packed)
+
+    def _results(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
         key_range = KeyRange(stored)
         time = BatchTime.of_task(self.payload.stage)
         worker.operator.take_failures()  # workers are reused, and a failed batch leaves its failures and times here
         worker.operator.samples.take()
         worker.operator.stopwatch.take()
         chunks, newest, oldest, again = _unpacked(packed)
+        if worker.job.references:
+            updates = [chunk for group, chunk in chunks if group == REFERENCE_GROUP]
+            chunks = [each for each in chunks if each[0] != REFERENCE_GROUP]
+            worker.operator.references = worker.references.in_batch(time, updates)
         evaluation = self._evaluate(worker, time, newest, oldest, number)
         limits = evaluation.decision.limits
         replayed = key_range.replay(worker.operator, again, time.watermark, limits)

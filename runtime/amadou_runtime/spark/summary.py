@@ -35,6 +35,8 @@ class Summary:
     oldest: dict[str, int] = attrs.field(factory=dict)
     failures: Failures = attrs.field(factory=dict)
     samples: Samples = attrs.field(factory=Samples)
+    updates: list[Any] = attrs.field(factory=list)
+    """Updates of references, as the fields of chunks."""
     letters: list[Any] = attrs.field(factory=list)
     """Dead letters for records on which `key_event` failed, for test runs."""
     trace: list[Any] = attrs.field(factory=list)
@@ -85,6 +87,7 @@ class Summary:
             self.oldest[source] = min(oldest, self.oldest.get(source, oldest))
         self.failures = all_failures((self.failures, other.failures))
         self.samples.merge(other.samples)
+        self.updates += other.updates
         self.letters += other.letters
         self.trace += other.trace
         self.states |= other.states

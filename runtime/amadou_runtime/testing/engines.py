@@ -15,6 +15,7 @@ from amadou_runtime.core.failure import cannot_travel
 from amadou_runtime.core.feeding import fed_by
 from amadou_runtime.core.keying import Keying, keyed_sources
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.references import ReferenceTable
 from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.embedded.engine import BatchResult, Embedded
@@ -38,6 +39,7 @@ class ScriptedBatch:
     :param number: the batch's number
     :param dependency_state: the `Decision.state` of the previous batch
     :param letter_count: counts of callback calls and failures before the batch
+    :param references: the entries of references before the batch, by reference; see `ReferenceTable.to_bytes`
     """
 
     run: str
@@ -49,6 +51,7 @@ class ScriptedBatch:
     number: int = 0
     dependency_state: bytes | None = None
     letter_count: LetterCount = attrs.field(factory=LetterCount)
+    references: Mapping[str, bytes] = attrs.field(factory=dict)
 
     def after_crash(self) -> "ScriptedBatch":
         """Return the batch without the crash, for the run that reprocesses the batch."""
@@ -73,6 +76,7 @@ class ScriptedResult:
     :param held: number of events held after the batch, and the oldest event time among them, by source
     :param dependency_state: see `Decision.state`
     :param letter_count: counts of callback calls and failures after the batch
+    :param references: the entries of references after the batch, by reference
     :param state: the key group's state after the batch, in a fixed order; only for comparing engines
     """
 
@@ -84,6 +88,7 @@ class ScriptedResult:
     held: Held
     dependency_state: bytes | None
     letter_count: LetterCount
+    references: Mapping[str, bytes] = attrs.field(factory=dict)
     state: bytes | None = None
 
 
@@ -181,6 +186,7 @@ class EmbeddedEngine:
             result.processed.held,
             result.evaluation.decision.state,
             engine.letters,
+            {reference: table.to_bytes() for reference, table in engine.references.items()},
         )
 
 
@@ -197,6 +203,7 @@ class _TracedEngine(Embedded):
         :param fed: the records from ports of other stages, by source
         """
         self.trace.crash_after = batch.crash_after
+        self.references |= {name: ReferenceTable.of_bytes(packed) for name, packed in batch.references.items()}
         records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
         for source, given in fed.items():
             records.setdefault(source, []).append(("", given))

@@ -13,6 +13,8 @@ from typing import Any
 from amadou import Job
 from amadou.errors import RunError
 from amadou_runtime.core.dependencies import all_held
+from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.references import ReferenceTable, with_updates
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, store_of
 from amadou_runtime.spark.clock import BatchTime, StageProgress, stream_name
@@ -96,9 +98,12 @@ class SparkEngine:
         self._wait()
         self._has_failed = False
         self._files += 1
-        return {stage: self._result(stage, summary) for stage, summary in self._results.items()}
+        return {stage: self._result(stage, summary, batches[stage]) for stage, summary in self._results.items()}
 
-    def _result(self, stage: str, summary: Summary) -> ScriptedResult:
+    def _result(self, stage: str, summary: Summary, batch: ScriptedBatch) -> ScriptedResult:
+        job = self._job.by_stage[stage]
+        before = {name: ReferenceTable.of_bytes(batch.references.get(name)) for name in job.references}
+        references = with_updates(job, before, (Chunk(*chunk) for chunk in summary.updates))
         if summary.states:
             (self._states[stage],) = summary.states.values()
         progress = self._clock.stages[stage]
@@ -111,6 +116,7 @@ class SparkEngine:
             all_held(status.held for status in summary.ranges.values()),
             progress.dependency_state,
             progress.letters,
+            {name: table.to_bytes() for name, table in references.items()},
         )
 
     def state(self, stage: str) -> bytes | None:
@@ -158,7 +164,7 @@ class SparkEngine:
     def _bring(self, batches: Mapping[str, ScriptedBatch]) -> None:
         rows: list[Any] = []
         for stage, batch in batches.items():
-            rows.append(ScriptedBegin(stage, batch.run, batch.crash_after, batch.put))
+            rows.append(ScriptedBegin(stage, batch.run, batch.crash_after, batch.put, dict(batch.references)))
             rows += [
                 ScriptedRow(stage, source, partition, record)
                 for source, by_partition in batch.records.items()

@@ -1,6 +1,6 @@
 """A stage of a test run: its script's results, state and watermark."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -64,6 +64,7 @@ class StageRun:
         """Function that returns the state after the last batch."""
         self._dependency_state: bytes | None = None
         self._letters = LetterCount()
+        self._references: Mapping[str, bytes] = {}
         self._read: set[str] = set()
         self._last_sources: list[str] = []
         self._returned = 0
@@ -89,6 +90,7 @@ class StageRun:
             number,
             self._dependency_state,
             self._letters,
+            {name: packed for name, packed in self._references.items() if name in self.job.references},
         )
 
     def advance(self, source: str | None, partition: str | None, micros: int | None, now: int) -> None:
@@ -119,6 +121,7 @@ class StageRun:
         self.watermark.hold(result.held)
         self._dependency_state = result.dependency_state
         self._letters = result.letter_count
+        self._references = {**self._references, **result.references}
         self._read |= {source for source, by_partition in batch.records.items() if any(by_partition.values())}
         self._last_sources = list(self.job.sources)
         trace = [self._undeliverable(encoded) for encoded in result.letters] + result.trace
@@ -176,7 +179,15 @@ class StageRun:
         watermark = self.watermark.follow(now)
         before, self._returned = self._returned, len(self.raw)
         return StageResult(
-            self.job, self._codecs, self.raw, self.state, watermark, self._counts, self._dropped, new_from=before
+            self.job,
+            self._codecs,
+            self.raw,
+            self.state,
+            watermark,
+            self._counts,
+            self._dropped,
+            new_from=before,
+            references=self._references,
         )
 
     def failed_result(self) -> StageResult:
@@ -197,6 +208,7 @@ class StageRun:
                 self._last_sources,
                 self.job.name,
                 self._known,
+                dict(self._references),
             ]
         )
 
@@ -211,7 +223,8 @@ class StageRun:
             if version != _SNAPSHOT:
                 raise ValueError(f"the snapshot has version {version}, not {_SNAPSHOT}")
             self._state, watermark, now, self._dependency_state, letters, *others = rest
-            read, self._last_sources, name, known = others
+            read, self._last_sources, name, known, *references = others  # older snapshots have no references
+            self._references = next(iter(references), {})
             self.watermark.load(watermark)
             self._letters, self._read = LetterCount(**letters), set(read)
         except (ValueError, TypeError, KeyError) as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from amadou import Codec, DeadLetter, Job, Key, KeyedEvent, Subject, Timer
@@ -10,6 +11,7 @@ from amadou.errors import PortError
 from amadou.event_time import from_micros
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.core.references import ReferenceTable
 from amadou_runtime.testing.trace import RawEntry, TraceEntry, trace_entry
 
 
@@ -31,11 +33,13 @@ class StageResult:
         counters: Mapping[str, int],
         dropped: int = 0,
         new_from: int = 0,
+        references: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._job = job
         self._codecs = dict(codecs)
         self._raw = list(raw)
         self._new_from = new_from
+        self._references = references
         self._group = KeyGroup(PackedGroup(state))
         self.watermark: datetime | None = None if watermark is None else from_micros(watermark)
         """The watermark after the last batch."""
@@ -56,9 +60,19 @@ class StageResult:
         """Return `True` if the handler has a port."""
         return port in self._codecs
 
+    def reference(self, spec: Any) -> dict[Any, Any]:
+        """Return the entries of a reference; see `TestResult.reference`."""
+        name = spec if isinstance(spec, str) else spec.name
+        if name not in self._job.references:
+            known = ", ".join(self._job.references) or "none"
+            raise ValueError(f"the handler has no reference {name!r} (available: {known})")
+        table = ReferenceTable.of_bytes(self._references.get(name))
+        return self._job.references[name].shown(dict(table.items()))
+
     def has_spec(self, spec: Any) -> bool:
         """Return `True` if the handler has a state spec, given the spec or its name."""
-        return spec in (self._job.specs if isinstance(spec, str) else self._job.specs.values())
+        declared = {**self._job.specs, **self._job.references}
+        return spec in (declared if isinstance(spec, str) else declared.values())
 
     def entry(self, raw: RawEntry, stage: str) -> TraceEntry:
         """Decode an entry of the trace."""
@@ -180,6 +194,13 @@ class TestResult:
         :param spec: the spec (`MyHandler.counts`) or its name
         """
         return self._stage(stage, lambda each: each.has_spec(spec)).state(spec, key)
+
+    def reference(self, spec: Any, *, stage: str | None = None) -> dict[Any, Any]:
+        """Return the entries of a reference after the last batch, by key.
+
+        :param spec: the spec (`MyHandler.rules`) or its name
+        """
+        return self._stage(stage, lambda each: each.has_spec(spec)).reference(spec)
 
     def timers(self, key: Key, *, stage: str | None = None) -> list[Timer]:
         """Return the pending timers of a key, by timestamp and tag."""

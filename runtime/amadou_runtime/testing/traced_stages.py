@@ -1,18 +1,20 @@
 """Spark stages of a test run: the stages of a real run, with a script, a trace and simulated crashes."""
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError
-from amadou_runtime.core.events import FED
+from amadou_runtime.core.events import FED, Chunk
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.packed_group import packed_group
+from amadou_runtime.core.references import ReferenceTable, new_tables, with_updates
+from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import StoredRange
 from amadou_runtime.spark.keying_stage import REPORT_RANGE, KeyingStage, Rows, order_of
@@ -36,6 +38,7 @@ class ScriptedBegin:
     :param run: name of the run
     :param crash_after: number of callbacks before the worker crashes; if the batch has fewer callbacks, the worker
         crashes at the end of the batch. `None` for no crash
+    :param references: see `ScriptedBatch.references`
     :param put: state that replaces the stored state of the only key group; empty bytes for no state. `None` to keep the
         stored state
     """
@@ -44,6 +47,7 @@ class ScriptedBegin:
     run: str
     crash_after: int | None
     put: bytes | None
+    references: dict[str, bytes]
 
 
 @attrs.frozen
@@ -59,12 +63,27 @@ class ScriptedRow:
 class TracedWorker(Worker):
     """A worker with a trace of its callbacks."""
 
+    def __init__(self, job: Job, run: str, groups: int) -> None:
+        super().__init__(job, run, groups)
+        self.references: Any = _ScriptedReferences(job)
+
     def operator_of(self, job: Job, run: str) -> Operator:
         self.trace = Trace()
         return CheckedOperator(job, self.trace)
 
     def keying_of(self, job: Job, source: str, groups: int) -> Keying:
         return CheckedKeying(job, source, groups)
+
+
+class _ScriptedReferences:
+    """References whose entries before a batch are in the script; see `WorkerReferences`."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.before: dict[str, ReferenceTable] = {}
+
+    def in_batch(self, time: BatchTime, updates: Sequence[Chunk]) -> Mapping[str, ReferenceTable]:
+        return with_updates(self._job, {**new_tables(self._job), **self.before}, updates)
 
 
 class ScriptedKeyingStage(KeyingStage):
@@ -81,7 +100,7 @@ class ScriptedKeyingStage(KeyingStage):
             if row.stage != self.payload.stage:
                 continue
             if isinstance(row, ScriptedBegin):
-                rows.add(key_range, _BEGIN + pack_compressed([row.run, row.crash_after, row.put]))
+                rows.add(key_range, _BEGIN + pack_compressed(list(attrs.astuple(row)[1:])))
             else:
                 script.setdefault((row.source, row.partition), []).append(row.record)
         for (source, partition), brought in sorted(script.items(), key=lambda item: item[0]):
@@ -121,7 +140,7 @@ class TracedStatefulStage(StatefulStage):
         begin = next((chunk for chunk in packed if chunk.startswith(_BEGIN)), None)
         if begin is None:  # the batch has already failed; only the range's timeout caused this call
             return Summary()
-        run, crash_after, put = unpack_compressed(begin[len(_BEGIN) :])
+        run, crash_after, put, references = unpack_compressed(begin[len(_BEGIN) :])
         stored = state.load(run)
         if put is not None:
             stored.replace(0, put or None)
@@ -129,6 +148,7 @@ class TracedStatefulStage(StatefulStage):
         worker = self.payload.load().opened()
         assert isinstance(worker, TracedWorker)
         worker.operator.run = run
+        worker.references.before = {name: ReferenceTable.of_bytes(packed) for name, packed in references.items()}
         worker.trace.take()
         worker.trace.crash_after = crash_after
         try:

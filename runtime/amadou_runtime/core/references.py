@@ -1,0 +1,139 @@
+"""References: the entries that all keys share (`semantics.md` 37)."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from amadou import Job, Key, KeyedEvent, ReferenceSpec
+from amadou.engine import pack, unpack
+from amadou_runtime.core.events import Chunk, in_order
+
+
+class Entry(NamedTuple):
+    """An entry of a reference.
+
+    :param micros: the time of the event that set or removed the entry, in microseconds
+    :param packed: the value; `None` if the entry was removed
+    """
+
+    micros: int
+    packed: bytes | None
+
+
+class ReferenceTable:
+    """The entries of a reference in a batch: those before it, and the changes of the batch.
+
+    :param before: the entries before the batch
+    :param changes: the entries that the batch has changed
+    """
+
+    def __init__(self, before: dict[Key, Entry] | None = None, changes: Mapping[Key, Entry] | None = None) -> None:
+        self._before = {} if before is None else before
+        self._size = sum(entry.packed is not None for entry in self._before.values())
+        self.changes = {} if changes is None else changes
+
+    def get(self, key: Key) -> bytes | None:
+        """Return the value of an entry; `None` if there is no such entry."""
+        entry = self.changes.get(key) or self._before.get(key)
+        return None if entry is None else entry.packed
+
+    def items(self) -> Iterator[tuple[Key, bytes]]:
+        """Yield the keys and the values of the entries."""
+        changes, before = self.changes, self._before
+        new = ((key, entry) for key, entry in changes.items() if key not in before)
+        for key, entry in chain(((key, changes.get(key, entry)) for key, entry in before.items()), new):
+            if entry.packed is not None:
+                yield key, entry.packed
+
+    def entries(self) -> Iterator[tuple[Key, Entry]]:
+        """Yield the keys and the entries, with those that were removed."""
+        return iter({**self._before, **self.changes}.items())
+
+    def __len__(self) -> int:
+        replaced = sum(self._before[key].packed is not None for key in self.changes if key in self._before)
+        return self._size - replaced + sum(entry.packed is not None for entry in self.changes.values())
+
+    def updated(self, updates: Iterable[tuple[Key, int, bytes | None]]) -> "ReferenceTable":
+        """Return the table with the updates of a batch. For each key, the newest update by event time wins; of those
+        with the same time, the last.
+
+        :param updates: key, time in microseconds, and value of each update, in order
+        """
+        changes = dict(self.changes)
+        for key, micros, packed in updates:
+            known = changes.get(key) or self._before.get(key)
+            if known is None or micros >= known.micros:
+                changes[key] = Entry(micros, packed)
+        table = ReferenceTable.__new__(ReferenceTable)
+        table._before, table._size, table.changes = self._before, self._size, changes
+        return table
+
+    def merge(self) -> None:
+        """Make the changes of the batch part of the table, once the batch is complete."""
+        self._size = len(self)
+        self._before.update(self.changes)
+        self.changes = {}
+
+    def replaced_by(self, rows: Mapping[Key, bytes], micros: int) -> list[tuple[Key, int, bytes | None]]:
+        """Return the updates after which the table has exactly some rows.
+
+        :param micros: the time of the updates, in microseconds
+        """
+        updates: list[tuple[Key, int, bytes | None]] = [
+            (key, micros, packed) for key, packed in rows.items() if self.get(key) != packed
+        ]
+        return updates + [(key, micros, None) for key, _ in self.items() if key not in rows]
+
+    def to_bytes(self) -> bytes:
+        """Return the table as one value."""
+        return pack([[key, *entry] for key, entry in self.entries()])
+
+    @classmethod
+    def of_bytes(cls, packed: bytes | None) -> "ReferenceTable":
+        """Return the table that `to_bytes` has converted; `None` for an empty one."""
+        return cls({} if packed is None else {key: Entry(*entry) for key, *entry in unpack(packed)})
+
+
+def updates_of(chunks: Sequence[Chunk]) -> list[tuple[Key, int, bytes | None]]:
+    """Return the updates in packed events from one source: key, time in microseconds, and value."""
+    return [update for run in in_order(chunks) for update in zip(run.keys, run.micros, run.values, strict=True)]
+
+
+def with_updates(job: Job, tables: Mapping[str, ReferenceTable], chunks: Iterable[Chunk]) -> dict[str, ReferenceTable]:
+    """Return a job's references in a batch, by name.
+
+    :param tables: the references before the batch
+    :param chunks: the packed updates from all sources
+    """
+    by_source: dict[str, list[Chunk]] = {}
+    for chunk in chunks:
+        by_source.setdefault(chunk.source, []).append(chunk)
+    return {
+        name: tables[name].updated(updates_of(by_source[spec.source])) if spec.source in by_source else tables[name]
+        for name, spec in job.references.items()
+    }
+
+
+def new_tables(job: Job) -> dict[str, ReferenceTable]:
+    """Return empty tables for a job's references, by name."""
+    return {name: ReferenceTable() for name in job.references}
+
+
+def entry_event(key_event: Callable[[Any], Any], spec: ReferenceSpec[Any, Any]) -> Callable[[Any], Any]:
+    """Return a `key_event` function whose events have encoded entries of a reference as their values."""
+
+    def encoded(event: Any) -> Any:
+        if type(event) is not KeyedEvent:
+            return event
+        spec.encode_key(event.key)
+        return KeyedEvent(event.key, event.timestamp, None if event.value is None else spec.encode_value(event.value))
+
+    def events_of(record: Any) -> Any:
+        returned = key_event(record)
+        if type(returned) is KeyedEvent:
+            return encoded(returned)
+        if returned is None or isinstance(returned, tuple) or not isinstance(returned, Iterable):
+            return returned  # the caller's error explains why the value is unusable
+        return [encoded(event) for event in returned]
+
+    return events_of

@@ -1,0 +1,158 @@
+"""The entries of references on Spark.
+
+Each key range gets the updates of a batch, so that all ranges see the same entries. The entries before the batch are in
+files. The driver writes a file with the changes of each batch to the checkpoint, before Spark marks the batch as
+completed, and from time to time a file with all entries. Spark sends the files to the executors, and each worker
+process keeps the entries in memory: it only loads the files that it has not loaded yet.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from amadou import Job
+from amadou.errors import CheckpointError
+from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.references import Entry, ReferenceTable, new_tables, with_updates
+from amadou_runtime.core.stages import qualified
+from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.spark.files import Files
+
+REFERENCE_DIRECTORY: Final = "references"
+_ALL, _CHANGES = "all", "changes"
+_LARGE: Final = 1 << 20
+"""Size of the files with changes, in bytes, from which on they are merged into a file with all entries, provided that
+they are larger than the last such file.
+"""
+
+
+class WorkerReferences:
+    """The references of a stage in a worker process.
+
+    :param job: the stage as a job
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._before = new_tables(job)
+        self._loaded: dict[str, list[str]] = {name: [] for name in self._before}
+        self._batch: tuple[int, dict[str, ReferenceTable]] | None = None
+
+    def in_batch(self, time: Any, updates: Sequence[Chunk]) -> Mapping[str, ReferenceTable]:
+        """Return the references in a batch.
+
+        :param time: the `BatchTime`
+        :param updates: the updates in the batch: the same in each call for the batch
+        """
+        if self._batch is None or self._batch[0] != time.number:
+            for name, files in time.references.items():
+                self._load(name, list(files))
+            self._batch = time.number, with_updates(self._job, self._before, updates)
+        return self._batch[1]
+
+    def _load(self, name: str, files: list[str]) -> None:
+        from pyspark import SparkFiles
+
+        loaded = self._loaded[name]
+        if files[: len(loaded)] != loaded:
+            self._before[name], loaded = ReferenceTable(), []
+        for file in files[len(loaded) :]:
+            entries = unpack_compressed(Path(SparkFiles.get(file)).read_bytes())
+            self._before[name].changes = {key: Entry(*entry) for key, *entry in entries}
+            self._before[name].merge()
+        self._loaded[name] = files
+
+
+class StageReferences:
+    """The references of a stage on the driver.
+
+    :param stage: the stage's name; empty for a job with one handler
+    :param directory: local directory for the files that Spark sends to executors
+    :param run: the id of the run; different after a restart
+    :param done: number of the last completed batch; `None` if there is none
+    :raises CheckpointError: a file cannot be read
+    """
+
+    def __init__(
+        self, job: Job, stage: str, files: Files, spark: Any, directory: Path, run: str, done: int | None
+    ) -> None:
+        self._job = job
+        self._files = files
+        self._spark = spark
+        self._local = directory
+        self._run = run
+        self.tables = new_tables(job)
+        self._paths = {name: f"{REFERENCE_DIRECTORY}/{qualified(stage, name)}" for name in self.tables}
+        self._sent: dict[str, list[str]] = {name: [] for name in self.tables}
+        self._sizes = {name: [0, 0] for name in self.tables}
+        """The size of the last file with all entries and that of the changes since then, by reference."""
+        for name in self.tables:
+            self._load(name, done)
+
+    @property
+    def sent(self) -> dict[str, list[str]]:
+        """The names of the files that workers have to load, by reference."""
+        return {name: list(files) for name, files in self._sent.items()}
+
+    def take(self, number: int, chunks: Iterable[Sequence[Any]]) -> None:
+        """Store the updates of a batch.
+
+        :param chunks: the updates, as the fields of chunks
+        """
+        for name, table in with_updates(self._job, self.tables, (Chunk(*chunk) for chunk in chunks)).items():
+            if not table.changes:
+                continue
+            packed = _packed(table.changes.items())
+            table.merge()
+            self.tables[name] = table
+            self._store(name, number, _CHANGES, packed)
+            whole, changed = self._sizes[name]
+            if changed > max(whole, _LARGE):
+                self._merge(name, number)
+
+    def _merge(self, name: str, number: int) -> None:
+        """Replace the files of a reference by one with all entries."""
+        self._sent[name], self._sizes[name] = [], [0, 0]
+        self._store(name, number, _ALL, _packed(self.tables[name].entries()))
+        for other in self._files.names(self._paths[name]):
+            if other != f"{number}-{_ALL}":
+                self._files.remove(f"{self._paths[name]}/{other}")
+
+    def _store(self, name: str, number: int, kind: str, packed: bytes) -> None:
+        self._files.write(f"{self._paths[name]}/{number}-{kind}", base64.b64encode(packed).decode())
+        self._send(name, number, kind, packed)
+
+    def _send(self, name: str, number: int, kind: str, packed: bytes) -> None:
+        file = self._local / f"{self._run}-{self._paths[name].rpartition('/')[2]}-{number}-{kind}"
+        file.write_bytes(packed)
+        self._spark.sparkContext.addFile(str(file))
+        self._sent[name].append(file.name)
+        self._sizes[name][kind == _CHANGES] += len(packed)
+
+    def _load(self, name: str, done: int | None) -> None:
+        """Load the files of completed batches, and remove those of others."""
+        path = self._paths[name]
+        found = [(int(number), kind) for number, _, kind in (file.partition("-") for file in self._files.names(path))]
+        wholes = [number for number, kind in found if kind == _ALL and done is not None and number <= done]
+        first = max(wholes, default=-1)
+        for number, kind in sorted(found, key=lambda file: (file[0], file[1] == _CHANGES)):
+            is_old = number < first or (number == first and kind == _CHANGES)
+            if done is None or number > done or is_old:
+                self._files.remove(f"{path}/{number}-{kind}")
+                continue
+            packed = self._read(f"{path}/{number}-{kind}")
+            self.tables[name].changes = {key: Entry(*entry) for key, *entry in unpack_compressed(packed)}
+            self.tables[name].merge()
+            self._send(name, number, kind, packed)
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return base64.b64decode(self._files.read(name) or "", validate=True)
+        except ValueError as error:
+            why = f"the file {name} cannot be read: restore it, or start with a new checkpoint directory ({error})"
+            raise CheckpointError(self._files.checkpoint, why) from error
+
+
+def _packed(entries: Iterable[tuple[Any, Entry]]) -> bytes:
+    return pack_compressed([[key, *entry] for key, entry in entries])

@@ -1,0 +1,133 @@
+"""References: mappings that all keys share."""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, overload
+
+from typing_extensions import TypeForm
+
+from amadou._codec import codec_for
+from amadou._connector import Source
+from amadou._encoding import pack, unpack
+from amadou._spec import MISSING, Spec, shown
+from amadou._subject import Subject
+from amadou.errors import ReferenceKeyError, SpecError
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+
+class ReferenceSpec(Spec, Generic[K, V]):
+    """A mapping that all keys read, and that the events of a source update, such as rules or exchange rates::
+
+        class Alerts(Handler):
+            limits = ReferenceSpec(str, float, source="limits")
+
+            def on_event(self, subject, event):
+                if event.value.amount > self.limits[subject, event.value.currency]:
+                    ...
+
+    `key_event` turns the source's records into events: the key and the value of an event are those of an entry. The
+    value `None` removes the entry. If several events have the same key, the newest by event time wins.
+
+    All callbacks of a batch see the same entries: those after the updates in this batch (`semantics.md` 37). The source
+    does not deliver its events to `on_event`, and does not hold the watermark back. Every worker has the whole mapping
+    in memory.
+
+    :param key_type: type of the keys of the entries, such as `str` or `tuple[str, int]`
+    :param type: type of the values; any type that `codec_for` supports
+    :param source: the name of the job's source
+    :param name: the reference's name; by default the attribute's name
+    :raises SpecError: the source is not a name
+    """
+
+    _usage = _removal = "get(subject, …)"
+    _functions = ("encode_key", "encode_value", "_decode")
+
+    def __init__(self, key_type: TypeForm[K], type: TypeForm[V], *, source: str, name: str | None = None) -> None:
+        if not isinstance(source, str) or not source:
+            raise SpecError(f"source must be the name of a source of the job, not {source!r}")
+        self.key_type: Any = key_type
+        self.type: Any = type
+        self.source = source
+        self._name = name
+        self._defer()
+
+    encode_key: Callable[[Any], Any]
+    encode_value: Callable[[Any], bytes]
+    _decode: Callable[[bytes], Any]
+
+    def _resolve(self) -> None:
+        values = codec_for(self.type)
+        self.encode_key = codec_for(self.key_type).encode
+        self.encode_value = lambda value: pack(values.encode(value))
+        self._decode = lambda packed: values.decode(unpack(packed))
+
+    def __getitem__(self, at: tuple[Subject, K]) -> V:
+        """Return the value of an entry: ``self.rules[subject, "limit"]``.
+
+        :raises ReferenceKeyError: there is no such entry
+        """
+        subject, key = at
+        found: Any = self.get(subject, key, MISSING)
+        if found is MISSING:
+            raise ReferenceKeyError(self.name, key)
+        return found  # type: ignore[no-any-return]
+
+    def __contains__(self, at: tuple[Subject, K]) -> bool:
+        subject, key = at
+        return self._table(subject).get(key) is not None
+
+    @overload
+    def get(self, subject: Subject, key: K) -> V | None: ...
+    @overload
+    def get(self, subject: Subject, key: K, default: D) -> V | D: ...
+    def get(self, subject: Subject, key: K, default: Any = None) -> Any:
+        """Return the value of an entry; a default if there is no such entry. Changing the value does not change the
+        entry.
+        """
+        packed = self._table(subject).get(key)
+        return default if packed is None else self._decode(packed)
+
+    def items(self, subject: Subject) -> Iterator[tuple[K, V]]:
+        """Yield the keys and values of all entries, in the order in which the entries were added."""
+        for key, packed in self._table(subject).items():
+            yield key, self._decode(packed)
+
+    def size(self, subject: Subject) -> int:
+        """Return the number of entries."""
+        return len(self._table(subject))
+
+    def _table(self, subject: Subject) -> Any:
+        return subject._batch.references[self.name]
+
+    def shown(self, table: Mapping[Any, bytes]) -> dict[K, V]:
+        """Return entries by key."""
+        return {key: self._decode(packed) for key, packed in table.items()}
+
+    def check(self) -> None:
+        codec_for(self.key_type)
+        codec_for(self.type)
+
+    def shown_type(self) -> str:
+        return f"{shown(self.key_type)} → {shown(self.type)}"
+
+    def __repr__(self) -> str:
+        return f"ReferenceSpec({self.shown_type()}, from {self.source})"
+
+
+class TableSource(Source):
+    """The base class of sources for references that can be read completely at any time, such as a database table.
+
+    A run reads the table before its first batch, and again before a batch once `refresh` has passed. The rows that a
+    batch has seen are stored with the batch, so that the batch sees the same rows if it is processed again. A row that
+    is no longer in the table removes its entry.
+    """
+
+    refresh: timedelta | None = None
+    """Time between two readings of the table; `None` to read it only before the first batch of each run."""
+
+    def records(self) -> list[Any]:
+        """Return the rows that are currently in the table."""
+        raise NotImplementedError
