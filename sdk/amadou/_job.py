@@ -191,13 +191,23 @@ class Job(HandlerSettings):
         """
         in_memory = any(component.in_memory for component in self.components.values())
         default = _IDLE_IN_MEMORY if in_memory else None
-        timeouts = {source: _of(source, self.idle_timeout) or default for source in self.external_sources}
+        timeouts = {source: _of(source, self.idle_timeout) or default for source in self.stream_sources}
         return {source: timeout for source, timeout in timeouts.items() if timeout is not None}
 
     @property
     def external_sources(self) -> dict[str, Source]:
         """The sources that are not ports of other stages, by name."""
         return {name: source for name, source in self.sources.items() if not isinstance(source, FedSource)}
+
+    @property
+    def stream_sources(self) -> dict[str, Source]:
+        """The external sources that are not tables, by name."""
+        return {name: source for name, source in self.external_sources.items() if not isinstance(source, TableSource)}
+
+    @property
+    def table_sources(self) -> dict[str, TableSource]:
+        """The sources that are tables, by name."""
+        return {name: source for name, source in self.sources.items() if isinstance(source, TableSource)}
 
     @property
     def fed_sources(self) -> dict[str, FedSource]:

@@ -1,6 +1,6 @@
 """References: mappings that all keys share."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
@@ -128,6 +128,11 @@ class TableSource(Source):
     refresh: timedelta | None = None
     """Time between two readings of the table; `None` to read it only before the first batch of each run."""
 
-    def records(self) -> list[Any]:
-        """Return the rows that are currently in the table."""
+    def records(self) -> Iterable[Any]:
+        """Return the rows that are currently in the table.
+
+        `key_event` turns a row into an entry. The timestamp of its `KeyedEvent` is not used, and can be `None`.
+
+        :raises SourceError: the table cannot be read
+        """
         raise NotImplementedError

@@ -1,6 +1,9 @@
 """References: mappings that all keys share (`semantics.md` 37)."""
 
+import json
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -19,9 +22,12 @@ from amadou import (
     SinkSpec,
     Stage,
     Subject,
+    TableSource,
 )
-from amadou.errors import CallbackError, JobError, ReferenceKeyError, SpecError
-from amadou_runtime import run
+from amadou.errors import CallbackError, JobError, ReferenceKeyError, SinkError, SourceError, SpecError
+from amadou_plugins.connectors import JsonLinesSink, JsonLinesSource
+from amadou_runtime import run, start
+from amadou_runtime.spark import reference_files
 
 pytestmark = pytest.mark.rule(37)
 
@@ -267,3 +273,163 @@ def test_mistakes_are_found_when_the_job_is_created() -> None:
         Job("fraud", Fraud(), {"rules": MemorySource()}, {"out": MemorySink()})
     with pytest.raises(SpecError, match="source must be the name of a source of the job, not None"):
         ReferenceSpec(str, int, source=None)  # type: ignore[arg-type]
+
+
+class Rows(TableSource):
+    """The lines of a file, as pairs of a name and a limit: a table that tests can change."""
+
+    def __init__(self, path: Path, refresh: timedelta | None = None) -> None:
+        self.path = path
+        self.refresh = refresh
+
+    def key_event(self, record: Any) -> KeyedEvent[Any]:
+        name, limit = record
+        return KeyedEvent(name, None, int(limit))  # type: ignore[arg-type]
+
+    def records(self) -> list[Any]:
+        try:
+            return [line.split() for line in self.path.read_text().splitlines()]
+        except OSError as error:
+            raise SourceError(f"cannot read the table: {error}") from error
+
+
+def table_job(directory: Path, refresh: timedelta | None = None) -> Job:
+    sources = {"events": JsonLinesSource(str(directory / "in")), "limits": Rows(directory / "table", refresh)}
+    return Job("table", Named(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
+
+
+class Named(Handler):
+    limits = ReferenceSpec(str, int, source="limits")
+    seen = SinkSpec(tuple)
+
+    def key_event(self, record: Any) -> KeyedEvent[Any]:
+        return KeyedEvent(record["name"], at(record["second"]), record["name"])
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.seen.collect(subject, (event.value, self.limits.get(subject, event.value), self.limits.size(subject)))
+
+
+def bring(directory: Path, number: int, *names: str) -> None:
+    lines = "".join(json.dumps({"name": name, "second": number}) + "\n" for name in names)
+    (directory / "in").mkdir(exist_ok=True)
+    (directory / f"part-{number}").write_text(lines)
+    (directory / f"part-{number}").rename(directory / "in" / f"{number}.jsonl")
+
+
+def seen(directory: Path) -> list[Any]:
+    paths = sorted((directory / "out").glob("*.jsonl"))
+    return [tuple(json.loads(line)) for path in paths for line in path.read_text().splitlines()]
+
+
+def test_a_table_is_read_before_the_first_batch(engine: str, tmp_path: Path) -> None:
+    """Rule d."""
+    (tmp_path / "table").write_text("a 1\nb 2\n")
+    bring(tmp_path, 1, "a", "x")
+    run(table_job(tmp_path), engine=engine, trigger="available-now")  # type: ignore[arg-type]
+    assert sorted(seen(tmp_path), key=str) == [("a", 1, 2), ("x", None, 2)]
+
+
+def test_a_table_that_cannot_be_read_stops_the_start(engine: str, tmp_path: Path) -> None:
+    """Rule d."""
+    bring(tmp_path, 1, "a")
+    with pytest.raises(SourceError, match="cannot read the table"):
+        run(table_job(tmp_path), engine=engine, trigger="available-now")  # type: ignore[arg-type]
+    (tmp_path / "table").write_text("a one\n")
+    with pytest.raises(CallbackError, match="invalid literal"):
+        run(table_job(tmp_path), engine=engine, trigger="available-now")  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_a_table_is_read_again_by_interval_and_by_the_next_run(spark: Any, tmp_path: Path) -> None:
+    """Rule d: rows that are gone are removed; a table that cannot be read for a while keeps its rows."""
+    (tmp_path / "table").write_text("a 1\nb 2\n")
+    bring(tmp_path, 1, "a")
+    running = start(
+        table_job(tmp_path, timedelta(seconds=0.2)), spark, checkpoint=str(tmp_path / "state"), trigger="1 second"
+    )
+    try:
+        wait_for(lambda: len(seen(tmp_path)) == 1)
+        (tmp_path / "table").write_text("b 3\nc 4\nd 5\n")
+        time.sleep(0.3)
+        bring(tmp_path, 2, "a", "b")
+        wait_for(lambda: len(seen(tmp_path)) == 3)
+        (tmp_path / "table").unlink()
+        time.sleep(0.3)
+        bring(tmp_path, 3, "c")
+        wait_for(lambda: len(seen(tmp_path)) == 4)
+    finally:
+        running.stop()
+    assert sorted(seen(tmp_path), key=str) == [("a", 1, 2), ("a", None, 3), ("b", 3, 3), ("c", 4, 3)]
+    (tmp_path / "table").write_text("d 6\n")
+    bring(tmp_path, 4, "c", "d")
+    run(table_job(tmp_path), checkpoint=str(tmp_path / "state"), trigger="available-now")
+    assert sorted(seen(tmp_path)[4:], key=str) == [("c", None, 1), ("d", 6, 1)]
+
+
+@pytest.mark.spark
+def test_a_batch_that_is_processed_again_sees_the_same_rows(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule d: the table changes between the crash and the next run."""
+    (tmp_path / "table").write_text("a 1\n")
+    bring(tmp_path, 1, "a")
+    job, state = table_job(tmp_path), str(tmp_path / "state")
+    with monkeypatch.context() as patch:
+        patch.setattr(JsonLinesSink, "commit", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
+        with pytest.raises(SinkError, match="crash"):
+            run(job, checkpoint=state, trigger="available-now")
+    (tmp_path / "table").write_text("a 2\nb 2\n")
+    bring(tmp_path, 2, "a")
+    run(table_job(tmp_path), checkpoint=state, trigger="available-now")
+    assert seen(tmp_path) == [("a", 1, 1), ("a", 2, 2)]
+
+
+@pytest.mark.spark
+def test_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules b and 20: files of changes, and the file with all entries that replaces them."""
+    monkeypatch.setattr(reference_files, "_LARGE", 300)
+    made, state = stream_job(tmp_path), str(tmp_path / "state")
+    for number in range(6):
+        lines = [json.dumps({"name": f"r{each}", "second": number, "limit": number * 100 + each}) for each in range(30)]
+        (tmp_path / "rules").mkdir(exist_ok=True)
+        (tmp_path / "rules" / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
+        bring(tmp_path, number, "r7")
+        run(made, checkpoint=state, trigger="available-now")
+    assert sorted(each[:2] for each in seen(tmp_path)) == [("r7", number * 100 + 7) for number in range(6)]
+    files = sorted(path.name for path in (tmp_path / "state" / "references" / "limits").iterdir())
+    assert any(name.endswith("-all") for name in files)
+    assert len(files) < 6
+
+
+def stream_job(directory: Path) -> Job:
+    sources = {
+        "events": JsonLinesSource(str(directory / "in")),
+        "limits": JsonLinesSource(str(directory / "rules"), key_event=limit_of),
+    }
+    return Job("stream", Named(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
+
+
+def limit_of(record: Any) -> KeyedEvent[int]:
+    return KeyedEvent(record["name"], at(record["second"]), record["limit"])
+
+
+def wait_for(condition: Any) -> None:
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit, "took too long"
+        time.sleep(0.1)
+
+
+class Unused(Handler):
+    seen = SinkSpec(tuple)
+
+    def key_event(self, record: Any) -> Any: ...
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None: ...
+
+
+def test_a_table_needs_a_reference(tmp_path: Path) -> None:
+    with pytest.raises(
+        JobError, match=r"sources\['limits'\] is a table, but no reference of Unused has it as its source"
+    ):
+        Job("t", Unused(), {"in": MemorySource(), "limits": Rows(tmp_path)}, {"seen": MemorySink()})

@@ -22,6 +22,7 @@ from amadou_plugins.connectors.files.parquet_source import ParquetSource
 from amadou_plugins.connectors.kafka.kafka_sink import KafkaSink
 from amadou_plugins.connectors.kafka.kafka_source import KafkaRecord, KafkaSource, KafkaTimestampError
 from amadou_plugins.connectors.postgres.postgres_sink import PostgresSink
+from amadou_plugins.connectors.postgres.postgres_table import PostgresTable
 
 __all__ = [
     "ConsoleSink",
@@ -45,6 +46,7 @@ __all__ = [
     "ParquetSink",
     "ParquetSource",
     "PostgresSink",
+    "PostgresTable",
     "SparkSink",
     "SparkSource",
 ]

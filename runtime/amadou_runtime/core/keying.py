@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from types import GeneratorType
 from typing import Any, Final, NamedTuple
 
-from amadou import Job, KeyedEvent, Source, check_ran
+from amadou import Job, KeyedEvent, Source, TableSource, check_ran
 from amadou.engine import FedSource, callbacks_of, check_key, pack
 from amadou.errors import (
     AmadouError,
@@ -78,7 +78,7 @@ def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
     given = job.sources[source]
     key_event, decode = given.key_event or job.handler.key_event, given.decode
     if source in job.reference_sources:
-        key_event = entry_event(key_event, job.reference_sources[source])
+        key_event = entry_event(key_event, job.reference_sources[source], is_table=isinstance(given, TableSource))
     if isinstance(given, FedSource):
         return fed_key_event(given, key_event)
     return key_event if decode is None else lambda record: key_event(decode(record))
@@ -86,9 +86,13 @@ def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
 
 def keyed_sources(job: Job) -> dict[str, Source]:
     """Return a job's sources in the form in which workers receive them."""
-    return {
-        name: source if isinstance(source, FedSource) else KeyedSource(source) for name, source in job.sources.items()
-    }
+    return {name: _keyed(source) for name, source in job.sources.items()}
+
+
+def _keyed(source: Source) -> Source:
+    if isinstance(source, FedSource):
+        return source
+    return KeyedTable(source) if isinstance(source, TableSource) else KeyedSource(source)
 
 
 class KeyedSource(Source):
@@ -99,6 +103,10 @@ class KeyedSource(Source):
         self.to_records = source.to_records
         self.decode = source.decode
         self.partition_of = source.partition_of
+
+
+class KeyedTable(KeyedSource, TableSource):
+    """A `TableSource` reduced to the attributes that keying needs."""
 
 
 class Keying:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from amadou import Job, Key, KeyedEvent, ReferenceSpec
+from amadou import Job, Key, KeyedEvent, ReferenceSpec, TableSource, from_micros
 from amadou.engine import pack, unpack
 from amadou_runtime.core.events import Chunk, in_order
 
@@ -64,6 +64,10 @@ class ReferenceTable:
             known = changes.get(key) or self._before.get(key)
             if known is None or micros >= known.micros:
                 changes[key] = Entry(micros, packed)
+        return self.changed(changes)
+
+    def changed(self, changes: Mapping[Key, Entry]) -> "ReferenceTable":
+        """Return the table with other changes of a batch."""
         table = ReferenceTable.__new__(ReferenceTable)
         table._before, table._size, table.changes = self._before, self._size, changes
         return table
@@ -74,15 +78,13 @@ class ReferenceTable:
         self._before.update(self.changes)
         self.changes = {}
 
-    def replaced_by(self, rows: Mapping[Key, bytes], micros: int) -> list[tuple[Key, int, bytes | None]]:
-        """Return the updates after which the table has exactly some rows.
+    def replaced_by(self, rows: Mapping[Key, bytes], micros: int) -> dict[Key, Entry]:
+        """Return the changes after which the table has exactly some rows.
 
-        :param micros: the time of the updates, in microseconds
+        :param micros: the time of the changes, in microseconds
         """
-        updates: list[tuple[Key, int, bytes | None]] = [
-            (key, micros, packed) for key, packed in rows.items() if self.get(key) != packed
-        ]
-        return updates + [(key, micros, None) for key, _ in self.items() if key not in rows]
+        changes = {key: Entry(micros, packed) for key, packed in rows.items() if self.get(key) != packed}
+        return changes | {key: Entry(micros, None) for key, _ in self.items() if key not in rows}
 
     def to_bytes(self) -> bytes:
         """Return the table as one value."""
@@ -114,19 +116,38 @@ def with_updates(job: Job, tables: Mapping[str, ReferenceTable], chunks: Iterabl
     }
 
 
+def read_table(source: TableSource, keying: Any, table: ReferenceTable, now: int) -> tuple[ReferenceTable, Any]:
+    """Read the rows of a table source, and return the reference with them. Return the result of `Keying.pack` as well.
+
+    :param keying: the `Keying` of the source, with one key group
+    :param now: the clock time in microseconds
+    :raises SourceError: the table cannot be read
+    """
+    keyed = keying.pack(list(source.records()), now)
+    rows = {key: packed for events in keyed.events.values() for key, _, packed in updates_of([Chunk("", b"", events)])}
+    changes = table.replaced_by({key: packed for key, packed in rows.items() if packed is not None}, now)
+    return table.changed(changes), keyed
+
+
 def new_tables(job: Job) -> dict[str, ReferenceTable]:
     """Return empty tables for a job's references, by name."""
     return {name: ReferenceTable() for name in job.references}
 
 
-def entry_event(key_event: Callable[[Any], Any], spec: ReferenceSpec[Any, Any]) -> Callable[[Any], Any]:
-    """Return a `key_event` function whose events have encoded entries of a reference as their values."""
+def entry_event(
+    key_event: Callable[[Any], Any], spec: ReferenceSpec[Any, Any], *, is_table: bool
+) -> Callable[[Any], Any]:
+    """Return a `key_event` function whose events have encoded entries of a reference as their values.
+
+    :param is_table: `True` if the source is a table, whose rows have no time
+    """
 
     def encoded(event: Any) -> Any:
         if type(event) is not KeyedEvent:
             return event
         spec.encode_key(event.key)
-        return KeyedEvent(event.key, event.timestamp, None if event.value is None else spec.encode_value(event.value))
+        timestamp = from_micros(0) if is_table else event.timestamp
+        return KeyedEvent(event.key, timestamp, None if event.value is None else spec.encode_value(event.value))
 
     def events_of(record: Any) -> Any:
         returned = key_event(record)

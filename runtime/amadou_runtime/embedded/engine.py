@@ -27,7 +27,7 @@ from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
-from amadou_runtime.core.references import ReferenceTable, new_tables, with_updates
+from amadou_runtime.core.references import ReferenceTable, new_tables, read_table, with_updates
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stages import depth, errors_of_stage, whole_report
 from amadou_runtime.core.vectorized import handler_for
@@ -95,6 +95,7 @@ class Embedded:
             job = attrs.evolve(job, handler=handler)
         self._job = job
         self._operator = self.operator_of(job)
+        self._tables = job.table_sources
         self._keying = {source: self.keying_of(job, source) for source in job.sources}
         self._operator.open()
 
@@ -191,6 +192,17 @@ class Embedded:
             calls,
         )
 
+    def read_tables(self, now: int) -> None:
+        """Read the tables that are sources of references.
+
+        :raises SourceError: a table cannot be read
+        :raises CallbackError: `key_event` failed on a row
+        """
+        for source, table in self._tables.items():
+            name = self._job.reference_sources[source].name
+            self.references[name], _ = read_table(table, self._keying[source], self.references[name], now)
+            self.references[name].merge()
+
     def store(self, result: BatchResult) -> BatchResult:
         """Store the state after a batch. Return the result with the counts of the state."""
         written = self.state.store(result.processed.changes)
@@ -249,6 +261,10 @@ def run_embedded(
             for stage in stages.values():
                 stage.progress.watermark.flush()
         try:
+            if number == 0:
+                for name, stage in stages.items():
+                    with errors_of_stage(name):
+                        stage.engine.read_tables(clock_time())
             results = process_batch(stages, records, clock_time(), number)
             committing = {
                 name: write_outputs(stage.job, run, number, results[name].outputs) for name, stage in stages.items()

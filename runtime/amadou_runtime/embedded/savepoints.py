@@ -50,9 +50,9 @@ class JobProgress:
         :param keeps_position: `False` if the positions are not needed
         """
         if not keeps_position:
-            return {name: source.records_by_partition() for name, source in job.external_sources.items()}
+            return {name: source.records_by_partition() for name, source in job.stream_sources.items()}
         records = {}
-        for name, source in job.external_sources.items():
+        for name, source in job.stream_sources.items():
             records[name], self.positions[name] = source.read_from(self.positions.get(name))
         return records
 
@@ -71,7 +71,7 @@ def load_savepoint(job: Job, savepoint: Savepoint, engine: StatefulEngine) -> Jo
     progress.dependency_state = savepoint.dependency_state
     progress.known = with_structures(manifest.structures, described(job))
     progress.ever_read |= set(manifest.ever_read)
-    for name, source in job.external_sources.items():
+    for name, source in job.stream_sources.items():
         of = manifest.sources.get(name, {})
         if of.get("position") is not None:
             progress.positions[name] = of["position"]

@@ -82,7 +82,7 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
     else:
         _check(checkpoint, identity, job)
         for stage, of in job.by_stage.items():
-            names = {name: stream_name(name, stage) for name in of.external_sources}
+            names = {name: stream_name(name, stage) for name in of.stream_sources}
             ever, last = ([name for name in names if names[name] in known] for known in (identity.streams, read))
             check_returned(checkpoint, names, ever, last)
     streams = sorted({*identity.streams, *(stream for stream, offset in read.items() if offset != "-")})

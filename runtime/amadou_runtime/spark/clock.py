@@ -174,11 +174,12 @@ class RunClock:
         self.stages = {name: clock.progress for name, clock in self._clocks.items()}
         self.wakes = bool(job.stages) or any(stage.idle_after for stage in job.by_stage.values())
         """`True` if the job needs the wake-up source."""
-        sources = [(name, source) for name, stage in job.by_stage.items() for source in stage.external_sources]
+        sources = [(name, source) for name, stage in job.by_stage.items() for source in stage.stream_sources]
         idles = any(stage.idle_after for stage in job.by_stage.values())
         self._looks_at_plans = idles or any(self.newest_file(*each) for each in sources)
         limits = any(stage.max_ahead is not None for stage in job.by_stage.values())
-        self._notes_beginnings = self._looks_at_plans or limits
+        has_tables = any(stage.table_sources for stage in job.by_stage.values())
+        self._notes_beginnings = self._looks_at_plans or limits or has_tables
         self._planned: tuple[int | None, dict[str, str]] = (None, {})
         self._flushes = False
         self._starts = True
@@ -259,7 +260,7 @@ class RunClock:
 
     def _write_newest(self, stage: str) -> None:
         clock = self._clocks[stage]
-        for source in clock.job.external_sources:
+        for source in clock.job.stream_sources:
             path = self.newest_file(stage, source)
             if path is not None:
                 write_json(path, clock.watermark.newest_times(source))
@@ -388,7 +389,7 @@ class _StageClock:
         :param planned: the offsets that Spark planned for this batch, by stream
         :param before: those that it planned for the batch before
         """
-        return {name: self._reading_of(name, planned, before) for name in self.job.external_sources}
+        return {name: self._reading_of(name, planned, before) for name in self.job.stream_sources}
 
     def _reading_of(self, source: str, planned: Mapping[str, str], before: Mapping[str, str]) -> Reading:
         stream = stream_name(source, self._name)

@@ -139,7 +139,7 @@ def _query(
     for stage, of in job.by_stage.items():
         stage_payload = payload.of_stage(stage)
         keyed[stage] += replayed(own, files, stage_payload)
-        for name, source in of.external_sources.items():
+        for name, source in of.stream_sources.items():
             reader = own.readStream.name(stream_name(name, stage))
             newest = clock.newest_file(stage, name)
             if newest is not None:

@@ -4,27 +4,38 @@ Each key range gets the updates of a batch, so that all ranges see the same entr
 files. The driver writes a file with the changes of each batch to the checkpoint, before Spark marks the batch as
 completed, and from time to time a file with all entries. Spark sends the files to the executors, and each worker
 process keeps the entries in memory: it only loads the files that it has not loaded yet.
+
+The driver reads tables before a batch, and then writes the file with the changes before the batch begins. So the batch
+sees the same rows if it is processed again.
 """
 
 import base64
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from amadou import Job
-from amadou.errors import CheckpointError
+from amadou import Job, TableSource
+from amadou.engine import clock_time
+from amadou.errors import CheckpointError, SourceError
+from amadou.event_time import END_OF_TIME, MICROSECOND
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.references import Entry, ReferenceTable, new_tables, with_updates
+from amadou_runtime.core.keying import Keying, key_event_of
+from amadou_runtime.core.references import Entry, ReferenceTable, new_tables, read_table, with_updates
 from amadou_runtime.core.stages import qualified
+from amadou_runtime.spark.clock import CLOCK_DIRECTORY
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.files import Files
 
 REFERENCE_DIRECTORY: Final = "references"
-_ALL, _CHANGES = "all", "changes"
+_ALL, _CHANGES, _ROWS = "all", "changes", "rows"
+"""The kinds of files: all entries after a batch; the changes by the events in a batch; the changes by the rows of a
+table, which was read before the batch."""
 _LARGE: Final = 1 << 20
 """Size of the files with changes, in bytes, from which on they are merged into a file with all entries, provided that
 they are larger than the last such file.
 """
+_logger = logging.getLogger("amadou")
 
 
 class WorkerReferences:
@@ -87,8 +98,43 @@ class StageReferences:
         self._sent: dict[str, list[str]] = {name: [] for name in self.tables}
         self._sizes = {name: [0, 0] for name in self.tables}
         """The size of the last file with all entries and that of the changes since then, by reference."""
+        self._keying = {source: Keying(job, source, key_event_of(job, source), 1) for source in job.table_sources}
+        self._due = dict.fromkeys(job.table_sources, 0)
+        """The clock time in microseconds at which each table is to be read again."""
+        self._planned: set[str] = set()
+        """The references whose table an earlier run has read for the next batch."""
         for name in self.tables:
             self._load(name, done)
+
+    def read_tables(self, number: int) -> None:
+        """Read the tables that are due before a batch, unless the batch is processed again.
+
+        :raises SourceError: a table cannot be read when the run starts
+        :raises CallbackError: `key_event` failed on a row
+        """
+        planned, self._planned = self._planned, set()
+        if not self._keying or self._files.exists(f"{CLOCK_DIRECTORY}/{number}-began"):
+            return
+        now = clock_time()
+        for source, of in self._job.table_sources.items():
+            if now >= self._due[source] and self._job.reference_sources[source].name not in planned:
+                self._read_table(source, of, number, now)
+
+    def _read_table(self, source: str, of: TableSource, number: int, now: int) -> None:
+        name = self._job.reference_sources[source].name
+        try:
+            table, _ = read_table(of, self._keying[source], self.tables[name], now)
+        except SourceError as error:
+            if not self._due[source]:
+                raise
+            _logger.warning("job %s: the reference %s keeps its entries: %s", self._job.name, name, error)
+            return
+        self._due[source] = END_OF_TIME if of.refresh is None else now + of.refresh // MICROSECOND
+        if table.changes:
+            packed = _packed(table.changes.items())
+            table.merge()
+            self.tables[name] = table
+            self._store(name, number, _ROWS, packed)
 
     @property
     def sent(self) -> dict[str, list[str]]:
@@ -128,7 +174,7 @@ class StageReferences:
         file.write_bytes(packed)
         self._spark.sparkContext.addFile(str(file))
         self._sent[name].append(file.name)
-        self._sizes[name][kind == _CHANGES] += len(packed)
+        self._sizes[name][kind != _ALL] += len(packed)
 
     def _load(self, name: str, done: int | None) -> None:
         """Load the files of completed batches, and remove those of others."""
@@ -136,9 +182,13 @@ class StageReferences:
         found = [(int(number), kind) for number, _, kind in (file.partition("-") for file in self._files.names(path))]
         wholes = [number for number, kind in found if kind == _ALL and done is not None and number <= done]
         first = max(wholes, default=-1)
-        for number, kind in sorted(found, key=lambda file: (file[0], file[1] == _CHANGES)):
-            is_old = number < first or (number == first and kind == _CHANGES)
-            if done is None or number > done or is_old:
+        for number, kind in sorted(found, key=lambda file: (file[0], file[1] == _ALL)):
+            is_old = number < first or (number == first and kind != _ALL)
+            is_done = done is not None and number <= done
+            is_planned = kind == _ROWS and number == (0 if done is None else done + 1)
+            if is_planned:
+                self._planned.add(name)
+            if is_old or not (is_done or is_planned):
                 self._files.remove(f"{path}/{number}-{kind}")
                 continue
             packed = self._read(f"{path}/{number}-{kind}")

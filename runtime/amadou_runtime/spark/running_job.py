@@ -25,7 +25,7 @@ from amadou_runtime.core.large_state_warning import LargeStateWarning
 from amadou_runtime.core.operator import DROPPED, LOST
 from amadou_runtime.core.ports import port_codec, sink_of
 from amadou_runtime.core.progress import Progress
-from amadou_runtime.core.stages import qualified, whole_report
+from amadou_runtime.core.stages import errors_of_stage, qualified, whole_report
 from amadou_runtime.core.watermark import newest_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata
 from amadou_runtime.spark.clock import BatchTime, Clock, StageProgress
@@ -261,6 +261,7 @@ class RunningJob:
             self._savepoints.before_batch(number)
         began = time.monotonic()
         try:
+            self._read_tables(number)
             times = self._with_references(self._clock.begin(number))
             results = self._processed(frame, number, times)
             down = self._commit(identity, results, number, times)
@@ -277,6 +278,11 @@ class RunningJob:
         if self._on_batch is not None:
             self._on_batch(results)
         return None
+
+    def _read_tables(self, number: int) -> None:
+        for stage, references in self._references.items():
+            with errors_of_stage(stage):
+                references.read_tables(number)
 
     def _with_references(self, times: dict[str, BatchTime]) -> dict[str, BatchTime]:
         given = {stage: references.sent for stage, references in self._references.items()}
