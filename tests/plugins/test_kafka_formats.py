@@ -226,6 +226,36 @@ def test_a_value_that_does_not_fit_the_schema_names_the_field(
         run(job(source, handler=Wrong(), counts=sink), engine="embedded")
 
 
+def test_a_dict_with_a_field_that_the_schema_does_not_have_is_refused() -> None:
+    sink = KafkaSink("t", "localhost:9", value_format=AvroFormat(SCHEMA), schema_registry="mock://fields")
+    with pytest.raises(AmadouError, match="more fields than the schema specifies: note"):
+        sink.codec(dict).encode({**ROW, "note": "x"})
+
+
+class AsJson(Counting):
+    """Has a codec of its own."""
+
+    counts = SinkSpec(Count, codec="json")
+
+
+def test_a_format_and_a_codec_of_the_port_exclude_each_other(kafka: str, schema_registry: str, topic: str) -> None:
+    sink = KafkaSink(topic, kafka, value_format=AvroFormat(SCHEMA), schema_registry=schema_registry)
+    with pytest.raises(SinkError, match=r"value_format= conflicts with the codec of port 'counts': remove one"):
+        run(job(MemorySource([KafkaRecord(ROW)]), handler=AsJson(), counts=sink), engine="embedded")
+
+
+def test_each_run_asks_the_registry_again(kafka: str, schema_registry: str, topic: str) -> None:
+    known, subject = client(schema_registry), f"{topic}-value"
+    known.register_schema(subject, Schema(json.dumps(SCHEMA), "AVRO"))
+    sink = KafkaSink(
+        topic, kafka, value_format=AvroFormat(SCHEMA, auto_register=False), schema_registry=schema_registry
+    )
+    written(sink, ROW)
+    known.delete_subject(subject)
+    with pytest.raises(SinkError, match=f"for subject '{subject}': register the schema"):
+        written(sink, ROW)
+
+
 @frozen
 class Parted:
     channel: str | int
@@ -469,8 +499,9 @@ def test_a_setting_that_is_unusable_is_refused() -> None:
 
 
 def test_a_test_run_needs_neither_kafka_nor_a_registry() -> None:
-    registry = Param("REGISTRY", default="mock://views")
-    settings = {"schema_registry": registry, "value_format": AvroFormat(SCHEMA)}
+    login = {"basic.auth.user.info": Param("LOGIN", secret=True)}
+    registry: Any = {"schema_registry": Param("REGISTRY"), "schema_registry_options": login}
+    settings: Any = {"value_format": AvroFormat(SCHEMA), **registry}
     counting = job(
         KafkaSource("views", "localhost:9", **settings),
         counts=KafkaSink("counts", "localhost:9", key="channel", **settings),
