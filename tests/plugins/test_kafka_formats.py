@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pytest
 from attrs import frozen
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -188,7 +188,7 @@ def test_what_is_not_avro_becomes_a_dead_letter(
     [letter] = letters.records
     assert (letter.callback, letter.record.value) == ("key_event", raw)
     assert f"KafkaSource('{topic}'): the value " in letter.error
-    assert "is not Avro: write it with the Avro serializer" in letter.error
+    assert "is not Avro: write it with Confluent's Avro serializer" in letter.error
     assert re.search(why, letter.error)
     assert counts.records == [Count(**ROW)]
 
@@ -316,6 +316,21 @@ def test_without_a_schema_the_subject_s_latest_one_is_used(kafka: str, schema_re
     assert deserialized(schema_registry, data) == {**ROW, "note": None}
 
 
+def test_a_schema_may_refer_to_another_one(kafka: str, schema_registry: str, topic: str) -> None:
+    known, place = client(schema_registry), f"Place{uuid4().hex}"
+    schema = Schema(json.dumps(record({"name": "city", "type": "string"}, name=place)), "AVRO")
+    known.register_schema(f"{topic}-place", schema)
+    name = f"amadou.tests.{place}"
+    visit = json.dumps(record(*VIEWS, {"name": "place", "type": name}))
+    references = [SchemaReference(name, f"{topic}-place", 1)]
+    known.register_schema(f"{topic}-value", Schema(visit, "AVRO", references))
+    settings: Any = {"value_format": AvroFormat(), "schema_registry": schema_registry}
+    sink, row = KafkaSink(topic, kafka, **settings), {**ROW, "place": {"city": "Kiel"}}
+    sink.check("visits", dict)
+    fill(kafka, topic, [sink.codec(dict).encode(row)[1]])
+    assert decoded(KafkaSource(topic, kafka, **settings)) == [row]
+
+
 @pytest.mark.parametrize(("strategy", "subject"), [("record", "{name}"), ("topic_record", "{topic}-{name}")])
 def test_subjects_may_be_named_after_the_record(
     kafka: str, schema_registry: str, topic: str, strategy: str, subject: str
@@ -342,7 +357,7 @@ def test_a_class_whose_fields_are_not_those_of_the_schema_is_refused_at_the_star
     kafka: str, schema_registry: str, topic: str, fields: Any, problem: str
 ) -> None:
     sink = KafkaSink(topic, kafka, value_format=AvroFormat(record(*fields)), schema_registry=schema_registry)
-    with pytest.raises(SinkError, match=rf"does not fit the Avro schema amadou\.tests\.Count .*: {problem}: change"):
+    with pytest.raises(SinkError, match=rf"does not fit the Avro schema Count of topic .*: {problem}: change"):
         sink.check("counts", Count)
 
 
@@ -384,7 +399,7 @@ class Messages(Handler):
 def test_protobuf_may_use_the_latest_schema_of_its_subject(kafka: str, schema_registry: str, topic: str) -> None:
     settings = {"schema_registry": schema_registry}
     latest = KafkaSink(topic, kafka, value_format=ProtobufFormat(ViewCount, use_latest=True), **settings)
-    with pytest.raises(SinkError, match=rf"for subject '{topic}-value'"):
+    with pytest.raises(SinkError, match=rf"has no subject '{topic}-value': register a schema for the subject, or omit"):
         latest.check("counts", Count)
     KafkaSink(topic, kafka, value_format=ProtobufFormat(ViewCount), **settings).check("counts", Count)
     other = KafkaSink(topic, kafka, value_format=ProtobufFormat(Timestamp, use_latest=True), **settings)

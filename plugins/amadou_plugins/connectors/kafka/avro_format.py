@@ -39,17 +39,19 @@ class AvroFormat(SchemaFormat):
     name = "Avro"
 
     def deserializer(self, registry: Registry) -> Callable[[bytes], Any]:
+        client = registry.client
         from confluent_kafka.schema_registry.avro import AvroDeserializer
 
         if self.schema is not None:
             _parsed(registry, self.schema)
-        deserialize: Any = AvroDeserializer(registry.client, self.schema)
+        deserialize: Any = AvroDeserializer(client, self.schema)
         return deserialize if self.type is None else partial(_typed, registry, self.type, deserialize)
 
     def serializer(self, registry: Registry, context: Any, type_: Any) -> Callable[[Any], bytes]:
+        client = registry.client
         from confluent_kafka.schema_registry.avro import AvroSerializer
 
-        schema = _parsed(registry, self._find(registry, context))
+        schema = orjson.loads(self._find(registry, context))
         _check_fields(registry, context, type_, schema)
         conf = {
             "subject.name.strategy": self.subject,
@@ -58,7 +60,7 @@ class AvroFormat(SchemaFormat):
             "normalize.schemas": NORMALIZE,
             "validate.strict.allow.default": True,
         }
-        return partial(_serialized, AvroSerializer(registry.client, self.schema, conf=conf), context, schema)
+        return partial(_serialized, AvroSerializer(client, self.schema, conf=conf), context, schema)
 
     def _find(self, registry: Registry, context: Any) -> str:
         """Return the schema to write with, which is in the registry."""
@@ -117,13 +119,16 @@ def _serialized(serialize: Any, context: Any, schema: Any, value: Any) -> bytes:
 
 
 def _misfit(value: Any, schema: Any) -> str | None:
-    """Describe the field that does not fit a schema."""
+    """Describe the field that does not fit a schema. Return `None` if the schema refers to other schemas."""
+    from fastavro.schema import UnknownType
     from fastavro.validation import ValidationError, validate
 
     try:
         validate(value, schema)
     except ValidationError as error:
         return str(error.errors[0])
+    except UnknownType:
+        pass
     return None
 
 

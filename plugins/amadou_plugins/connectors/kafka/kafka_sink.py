@@ -69,8 +69,7 @@ def _key_bytes(key: Any) -> bytes:
 @attrs.frozen
 class KafkaSink(FormatSettings, Sink):
     """Writes each value as a record to a Kafka topic: as JSON, in `value_format`, or as the bytes that the port's codec
-    returns.
-    At-least-once, or exactly-once for readers with ``isolation.level=read_committed``.
+    returns. At-least-once, or exactly-once for readers with ``isolation.level=read_committed``.
 
     Unless the sink is exactly-once, each record has an ``amadou-id`` header that identifies the run, the port, the
     batch and the value. After a crash, the sink writes the records of the reprocessed batch again with the same ids, so

@@ -29,6 +29,10 @@ class ProtobufFormat(SchemaFormat):
     use_latest: bool = attrs.field(default=False, kw_only=True)
     name = "Protobuf"
 
+    def hints(self, subject: str) -> dict[int, str]:
+        missing = f"has no subject {subject!r}: register a schema for the subject, or omit use_latest="
+        return {**super().hints(subject), **({404: missing} if self.use_latest else {})}
+
     def deserializer(self, registry: Registry) -> Callable[[bytes], Any]:
         from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 
@@ -36,6 +40,7 @@ class ProtobufFormat(SchemaFormat):
         return deserialize  # type: ignore[no-any-return]
 
     def serializer(self, registry: Registry, context: Any, type_: Any) -> Callable[[Any], bytes]:
+        client = registry.client
         from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
         conf = {
@@ -44,7 +49,7 @@ class ProtobufFormat(SchemaFormat):
             "use.latest.version": self.use_latest,
             "normalize.schemas": NORMALIZE,
         }
-        serialize = ProtobufSerializer(self.message, registry.client, conf)
+        serialize = ProtobufSerializer(self.message, client, conf)
         subject = str(self.subject(context, self.message.DESCRIPTOR.full_name))
         if not registry.ask(lambda _: _find_schema(serialize, self.message(), context), self.hints(subject)):
             problem = f"the latest schema of subject {subject!r} has no message {self.message.DESCRIPTOR.name}"

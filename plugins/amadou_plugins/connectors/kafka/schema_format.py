@@ -95,7 +95,7 @@ class Reader:
             raise
         except Exception as error:  # the libraries raise errors of many classes for such data
             label, what = self._registry.label, f"the {self._part} {shown_value(data, 100)}"
-            todo = f"write it with the {self._form.name} serializer of a schema registry, and this registry"
+            todo = f"write it with Confluent's {self._form.name} serializer and this schema registry"
             raise self._registry.error(f"{label}: {what} is not {self._form.name}: {todo} ({error})") from error
 
     def fetch_schemas(self, parts: Iterable[bytes | None]) -> None:
