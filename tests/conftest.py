@@ -76,6 +76,12 @@ def kafka() -> str:
 
 
 @pytest.fixture(scope="session")
+def schema_registry() -> str:
+    """The URL of a schema registry that all tests share."""
+    return need("the schema registry", "AMADOU_SCHEMA_REGISTRY")
+
+
+@pytest.fixture(scope="session")
 def kafka_sasl() -> KafkaLogin:
     """The same broker, as it is reached with SASL PLAIN over plain text."""
     return KafkaLogin(*(need("Kafka", f"AMADOU_KAFKA{name}") for name in ("_SASL", "_USER", "_PASSWORD")))

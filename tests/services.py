@@ -1,4 +1,4 @@
-"""Kafka and PostgreSQL as `scripts/services` runs them."""
+"""Kafka, the schema registry and PostgreSQL as `scripts/services` runs them."""
 
 import json
 import os

@@ -19,12 +19,15 @@ from amadou_plugins.connectors.files.lines_sink import LinesSink
 from amadou_plugins.connectors.files.lines_source import LinesSource
 from amadou_plugins.connectors.files.parquet_sink import ParquetSink
 from amadou_plugins.connectors.files.parquet_source import ParquetSource
+from amadou_plugins.connectors.kafka.avro_format import AvroFormat
 from amadou_plugins.connectors.kafka.kafka_sink import KafkaSink
 from amadou_plugins.connectors.kafka.kafka_source import KafkaRecord, KafkaSource, KafkaTimestampError
+from amadou_plugins.connectors.kafka.protobuf_format import ProtobufFormat
 from amadou_plugins.connectors.postgres.postgres_sink import PostgresSink
 from amadou_plugins.connectors.postgres.postgres_table import PostgresTable
 
 __all__ = [
+    "AvroFormat",
     "ConsoleSink",
     "CsvSink",
     "CsvSource",
@@ -47,6 +50,7 @@ __all__ = [
     "ParquetSource",
     "PostgresSink",
     "PostgresTable",
+    "ProtobufFormat",
     "SparkSink",
     "SparkSource",
 ]

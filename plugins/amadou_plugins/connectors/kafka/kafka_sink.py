@@ -1,5 +1,5 @@
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,8 +10,9 @@ from amadou import Codec, Param, Sink, SinkBatch, SinkWriter
 from amadou.errors import EncodeError, SinkError
 from amadou.fields import field_types
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors.kafka.client import PRODUCER_SETTINGS, Cluster, ClusterSettings, Patience
+from amadou_plugins.connectors.kafka.client import PRODUCER_SETTINGS, Cluster, Patience
 from amadou_plugins.connectors.kafka.offsets import Offsets
+from amadou_plugins.connectors.kafka.schema_format import FormatSettings, SchemaCodec, schema_codec
 from amadou_plugins.connectors.kafka.transactions import Part, TransactionalWriter, check_transactions
 
 DEDUPLICATION_HEADER = "amadou-id"
@@ -26,29 +27,37 @@ _producers: dict[tuple[Any, ...], "_Producer"] = {}
 """Producers of this process by their settings, cached because connections are costly."""
 
 
-class _KeyedCodec:
-    """Encodes each value as a pair: the record's key, and the value as JSON.
+class _RecordCodec:
+    """Encodes each value as a pair: the record's key, and the record's value.
 
-    :param key: field whose value becomes the record's key
+    :param type_: type of the values
+    :param value: codec for the record's value
+    :param key: field whose value becomes the record's key; `None` for records without a key
+    :param encode_key: function that encodes the key
     """
 
-    def __init__(self, type_: Any, key: str) -> None:
-        self._json: JsonCodec = JsonCodec(type_)
-        self._key = key
+    def __init__(
+        self, type_: Any, value: Codec[Any], key: str | None, encode_key: Callable[[Any], bytes | None]
+    ) -> None:
+        self._type, self._value, self._key, self._encode_key = type_, value, key, encode_key
 
     def encode(self, value: Any) -> list[bytes | None]:
-        try:
-            key = value[self._key] if isinstance(value, Mapping) else getattr(value, self._key)
-        except (AttributeError, KeyError) as error:
-            raise EncodeError(value, self._json.type, f"it has no field {self._key!r} for the record's key") from error
-        return [_key_bytes(key), self._json.encode(value)]
+        encoded = self._value.encode(value)
+        return [None if self._key is None else self._encoded_key(value, self._key), encoded]
 
     def decode(self, encoded: Any) -> Any:
-        return self._json.decode(encoded[1])
+        return self._value.decode(encoded[1])
+
+    def _encoded_key(self, value: Any, name: str) -> bytes | None:
+        try:
+            key = value[name] if isinstance(value, Mapping) else getattr(value, name)
+        except (AttributeError, KeyError) as error:
+            raise EncodeError(value, self._type, f"it has no field {name!r} for the record's key") from error
+        return None if key is None else self._encode_key(key)
 
 
-def _key_bytes(key: Any) -> bytes | None:
-    if key is None or isinstance(key, bytes):
+def _key_bytes(key: Any) -> bytes:
+    if isinstance(key, bytes):
         return key
     if isinstance(key, str):
         return key.encode()
@@ -58,9 +67,9 @@ def _key_bytes(key: Any) -> bytes | None:
 
 
 @attrs.frozen
-class KafkaSink(ClusterSettings, Sink):
-    """Writes each value as a record to a Kafka topic: as JSON, or as the bytes that the port's codec returns.
-    At-least-once, or exactly-once for readers with ``isolation.level=read_committed``.
+class KafkaSink(FormatSettings, Sink):
+    """Writes each value as a record to a Kafka topic: as JSON, in `value_format`, or as the bytes that the port's codec
+    returns. At-least-once, or exactly-once for readers with ``isolation.level=read_committed``.
 
     Unless the sink is exactly-once, each record has an ``amadou-id`` header that identifies the run, the port, the
     batch and the value. After a crash, the sink writes the records of the reprocessed batch again with the same ids, so
@@ -69,9 +78,14 @@ class KafkaSink(ClusterSettings, Sink):
 
     :param topic: the topic, which must exist
     :param servers: bootstrap servers, as a comma-separated list of ``host:port``
-    :param key: field whose value becomes the record's key; `bytes` are written unchanged, and other values as text.
-        Records with the same key go to the same partition, in the order in which each worker writes them. By default,
-        records have no key
+    :param key: field whose value becomes the record's key; without `key_format`, `bytes` are written unchanged, and
+        other values as text. Records with the same key go to the same partition, in the order in which each worker
+        writes them. By default, records have no key
+    :param value_format: format of the records' values with a schema registry, such as an `AvroFormat`; by default JSON
+    :param key_format: format of the records' keys with a schema registry
+    :param schema_registry: URL of the schema registry; several URLs are separated by commas
+    :param schema_registry_options: settings of confluent-kafka's ``SchemaRegistryClient``, such as
+        ``basic.auth.user.info``
     :param exactly_once: `True` to write each part of a batch in a transaction, together with a token that says that
         the part has been written. When the batch is reprocessed after a crash, the parts with a token are not written
         again. The tokens are in the topic ``amadou-tokens``, which the sink creates. The handler must be deterministic:
@@ -98,8 +112,26 @@ class KafkaSink(ClusterSettings, Sink):
         """`exactly-once` or `at-least-once`."""
         return "exactly-once" if self.exactly_once is True else "at-least-once"
 
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if self.key_format is not None and self.key is None:
+            raise SinkError("key_format= needs the field with the key: set key=")
+
     def codec(self, type_: Any) -> Codec[Any]:
-        return JsonCodec(type_) if self.key is None else _KeyedCodec(type_, str(self.key))
+        return self._codec(type_, partial(schema_codec, self._registry(self.cluster.label)))
+
+    def _codec(self, type_: Any, schema_codec_of: Callable[..., SchemaCodec]) -> Codec[Any]:
+        if self.key is None and self.value_format is None:
+            return JsonCodec(type_)
+        key, topic = None if self.key is None else str(self.key), str(self.topic)
+        value: Codec[Any] = JsonCodec(type_)
+        encode_key: Callable[[Any], bytes] = _key_bytes
+        if self.value_format is not None:
+            value = schema_codec_of(self.value_format, topic, "value", type_)
+        if self.key_format is not None:
+            key_type = (field_types(type_) or {}).get(str(key), Any)
+            encode_key = schema_codec_of(self.key_format, topic, "key", key_type).encode
+        return _RecordCodec(type_, value, key, encode_key)
 
     def check(self, port: str, type_: Any) -> None:
         fields = field_types(type_)
@@ -110,14 +142,16 @@ class KafkaSink(ClusterSettings, Sink):
             )
         self.cluster.check_installed()
         Offsets(self.cluster, [str(self.topic)]).partitions()
+        with self._registry(self.cluster.label).with_new_client() as registry:
+            self._codec(type_, partial(SchemaCodec, registry))
         if self.exactly_once:
             check_transactions(self.cluster)
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        if self.key is not None and not isinstance(batch.codec, _KeyedCodec):
-            raise SinkError(
-                f"{self.cluster.label}: key= conflicts with the codec of port {batch.port!r}: remove one of the two"
-            )
+        setting = "value_format" if self.key is None else "key"
+        if getattr(self, setting) is not None and not isinstance(batch.codec, _RecordCodec):
+            conflict = f"{setting}= conflicts with the codec of port {batch.port!r}"
+            raise SinkError(f"{self.cluster.label}: {conflict}: remove one of the two")
         if self.exactly_once:
             records = partial(_records, batch)
             return TransactionalWriter(self.cluster, str(self.topic), Part.of(batch, str(self.topic), part), records)
@@ -134,7 +168,7 @@ class KafkaSink(ClusterSettings, Sink):
 
 def _records(batch: SinkBatch, encoded_values: Sequence[Any]) -> Any:
     """Return encoded values as pairs of a record's key and its value."""
-    if isinstance(batch.codec, _KeyedCodec):
+    if isinstance(batch.codec, _RecordCodec):
         return encoded_values
     if encoded_values and isinstance(encoded_values[0], bytes):
         return ((None, encoded) for encoded in encoded_values)

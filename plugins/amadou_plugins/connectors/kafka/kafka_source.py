@@ -4,18 +4,23 @@ from datetime import datetime
 from functools import partial
 from itertools import chain, repeat
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import attrs
+from typing_extensions import TypeVar
 
 from amadou import Param, PartitionOffset, Source
 from amadou.errors import AmadouError, SourceError
 from amadou.event_time import from_millis
 from amadou_plugins.connectors._settings import check_count
-from amadou_plugins.connectors.kafka.client import Cluster, ClusterSettings, Patience
+from amadou_plugins.connectors.kafka.client import Cluster, Patience
 from amadou_plugins.connectors.kafka.offsets import EARLIEST, LATEST, Offsets, Range, check_start
 from amadou_plugins.connectors.kafka.planned_offsets import Planned
+from amadou_plugins.connectors.kafka.schema_format import FormatSettings, Reader, SchemaFormat, reader
+from amadou_plugins.connectors.kafka.schema_registry import Registry
 
+V = TypeVar("V", default=bytes | None)
+K = TypeVar("K", default=bytes | None)
 _AT_ONCE = 2_000
 _WAIT = 0.1
 _READING = {
@@ -56,9 +61,9 @@ class KafkaTimestampError(AmadouError):
         )
 
 
-class _Fields(NamedTuple):
-    value: bytes | None
-    key: bytes | None = None
+class _Fields(NamedTuple, Generic[V, K]):
+    value: V
+    key: K = None  # type: ignore[assignment]
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: datetime | int | None = None  # milliseconds if the time does not fit into a datetime
     topic: str = ""
@@ -66,11 +71,12 @@ class _Fields(NamedTuple):
     offset: int = 0
 
 
-class KafkaRecord(_Fields):
-    """A Kafka record as passed to `key_event`: a named tuple.
+class KafkaRecord(_Fields[V, K]):
+    """A Kafka record as passed to `key_event`: a named tuple. The types of its value and key are type parameters, such
+    as ``KafkaRecord[dict[str, Any]]``.
 
-    :param value: value of the record; `None` for a tombstone
-    :param key: key of the record; `None` if there is no key
+    :param value: value of the record, as bytes or as decoded with the source's `value_format`; `None` for a tombstone
+    :param key: key of the record, as bytes or as decoded with the source's `key_format`; `None` if there is no key
     :param headers: headers of the record, as pairs of name and value
     :param timestamp: create time or log append time of the record in UTC, depending on the topic's
         ``message.timestamp.type``. If a record has no timestamp, or its timestamp is after the year 9999, reading
@@ -100,7 +106,7 @@ def _names(topics: str | Sequence[str] | Param) -> Any:
 
 
 @attrs.frozen
-class KafkaSource(ClusterSettings, Source):
+class KafkaSource(FormatSettings, Source):
     """Reads records from Kafka topics as `KafkaRecord`s: each record once, and in offset order within a partition.
 
     The run's checkpoint stores the offset for each partition; amadou does not commit offsets to a consumer group.
@@ -122,6 +128,12 @@ class KafkaSource(ClusterSettings, Source):
     :param tls: `True` to encrypt connections
     :param options: additional librdkafka settings, by their librdkafka names, such as ``ssl.ca.location``
     :param give_up_after: maximum time to wait for a cluster that does not answer; after this time, the run fails
+    :param value_format: format of the records' values with a schema registry, such as an `AvroFormat`; by default,
+        values are bytes
+    :param key_format: format of the records' keys with a schema registry; by default, keys are bytes
+    :param schema_registry: URL of the schema registry; several URLs are separated by commas
+    :param schema_registry_options: settings of confluent-kafka's ``SchemaRegistryClient``, such as
+        ``basic.auth.user.info``
     :param skip_lost: `True` to continue if records were deleted before they were read; by default, the run fails
     :param key_event: function that converts records into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
@@ -132,7 +144,7 @@ class KafkaSource(ClusterSettings, Source):
     start: str | datetime | Param = attrs.field(default=EARLIEST, kw_only=True)
     max_records_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
     skip_lost: bool | Param = attrs.field(default=False, kw_only=True)
-    key_event: Callable[[KafkaRecord], Any] | None = attrs.field(default=None, kw_only=True)
+    key_event: Callable[[KafkaRecord[Any, Any]], Any] | None = attrs.field(default=None, kw_only=True)
 
     _error = SourceError
 
@@ -148,12 +160,24 @@ class KafkaSource(ClusterSettings, Source):
 
     def check(self) -> None:
         self.cluster.check_installed()
+        self._check_formats()
         offsets = self.offsets()
         partitions = offsets.partitions()
         if self.start == EARLIEST:
             for (topic, partition), begin in offsets.emptied(partitions).items():
                 message = "%s: partition %s of topic %s is empty and starts at offset %s: earlier records were deleted"
                 _logger.warning(message, self.cluster.label, partition, topic, f"{begin:,}")
+
+    @property
+    def decode(self) -> Callable[[Any], Any] | None:  # type: ignore[override]
+        """Function that decodes a record's key and value; `None` without `key_format` and `value_format`."""
+        return _Decode(self._registry(self.cluster.label), self._formats) if self._formats else None
+
+    def _check_formats(self) -> None:
+        with self._registry(self.cluster.label).with_new_client() as registry:
+            for part, form in self._formats.items():
+                registry.ask(lambda client: client.get_schema_types())
+                Reader(registry, form, part)
 
     def records(self) -> Iterator[KafkaRecord]:
         return chain.from_iterable(records for _, records in self.records_by_partition())
@@ -215,7 +239,30 @@ class KafkaSource(ClusterSettings, Source):
 
     def _read(self, wanted: Range) -> Iterator[KafkaRecord]:
         messages = _messages(self.cluster, wanted, bool(self.skip_lost))
-        return chain.from_iterable(_records(wanted, some) for some in messages)
+        return chain.from_iterable(_records(wanted, self._with_schemas(some)) for some in messages)
+
+    def _with_schemas(self, messages: list[Any]) -> list[Any]:
+        """Fetch the schemas of messages. Return the messages."""
+        for part, form in self._formats.items():
+            parts = (getattr(message, part)() for message in messages)
+            reader(self._registry(self.cluster.label), form, part).fetch_schemas(parts)
+        return messages
+
+
+@attrs.frozen
+class _Decode:
+    """Decodes the keys and values of records. Other keys and values than bytes are those of a test, or tombstones."""
+
+    registry: Registry
+    formats: Mapping[str, SchemaFormat]
+
+    def __call__(self, record: Any) -> Any:
+        decoded = {
+            part: reader(self.registry, form, part).decode(data)
+            for part, form in self.formats.items()
+            if isinstance(data := getattr(record, part), bytes)
+        }
+        return record._replace(**decoded)
 
 
 def _messages(cluster: Cluster, wanted: Range, skip_lost: bool) -> Iterator[list[Any]]:
