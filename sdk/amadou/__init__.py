@@ -22,7 +22,7 @@ from amadou._memory import MemorySink, MemorySource
 from amadou._metric import Metric
 from amadou._params import Param
 from amadou._port import SinkSpec
-from amadou._reference import ReferenceSpec, TableSource
+from amadou._reference import ReferenceChange, ReferenceSpec, TableSource
 from amadou._report import BatchReport, Counts, FailedBatch, PartitionReport, Run, RunSummary
 from amadou._run_control import RunControl
 from amadou._secret import Secret
@@ -70,6 +70,7 @@ __all__ = [
     "Param",
     "PartitionOffset",
     "PartitionReport",
+    "ReferenceChange",
     "ReferenceSpec",
     "Run",
     "RunControl",

@@ -16,7 +16,7 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
 from amadou._lookup import Lookup
 from amadou._params import Param, params_of, with_values
 from amadou._port import SinkSpec, declared_specs
-from amadou._reference import ReferenceSpec, TableSource
+from amadou._reference import ON_CHANGE, ReferenceSpec, TableSource
 from amadou._settings import (
     HandlerSettings,
     as_tuple,
@@ -142,7 +142,9 @@ class Job(HandlerSettings):
     @property
     def specs(self) -> dict[str, Any]:
         """The handler's state specs by name."""
-        declared = (_of_state(spec) for spec in declared_specs(self.handler).values())
+        watches = hasattr(self.handler, ON_CHANGE)
+        specs = declared_specs(self.handler).values()
+        declared = (_of_state(spec) for spec in specs if watches or not isinstance(spec, ReferenceSpec))
         return {spec.name: spec for spec in declared if spec is not None}
 
     @property
@@ -383,7 +385,7 @@ class Job(HandlerSettings):
         if type(handler).on_event is Handler.on_event:
             problems.append(f"{name} has no on_event(self, subject, event): define it")
         changes = {callback: getattr(handler, callback, None) for callback in _callbacks(DependencyCallbacks)}
-        others = [*_callbacks(Handler), *_callbacks(VectorizedHandler), *_callbacks(ComponentCallbacks)]
+        others = [ON_CHANGE, *_callbacks(Handler), *_callbacks(VectorizedHandler), *_callbacks(ComponentCallbacks)]
         callbacks = changes | {callback: getattr(handler, callback, None) for callback in others}
         problems += [
             f"{name}.{callback} is async: make it a plain function (a callback that waits would block all keys)"
@@ -483,7 +485,10 @@ class Job(HandlerSettings):
     def _reference_problems(self, handler: str) -> list[str]:
         sources = ", ".join(map(str, self.sources)) or "none"
         references = self.references
-        problems = [
+        problems = []
+        if hasattr(self.handler, ON_CHANGE) and not references:
+            problems.append(f"{handler} defines {ON_CHANGE}, but has no reference: add a ReferenceSpec")
+        problems += [
             f"{handler}.{name} needs the source {spec.source!r}, but the job has no source with this name (sources: "
             f"{sources}): correct the name, or add the source"
             for name, spec in references.items()
@@ -569,7 +574,9 @@ def _of_state(spec: Spec) -> Any:
     """Return the state that a spec declares; `None` if it declares none."""
     if isinstance(spec, Lookup):
         return spec.kept
-    return None if isinstance(spec, SinkSpec | ReferenceSpec) else spec
+    if isinstance(spec, ReferenceSpec):
+        return spec.watching
+    return None if isinstance(spec, SinkSpec) else spec
 
 
 def _is_set(job: Job, setting: str) -> bool:

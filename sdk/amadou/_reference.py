@@ -1,9 +1,10 @@
 """References: mappings that all keys share."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import timedelta
-from typing import Any, Generic, TypeVar, overload
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, TypeVar, overload
 
+import attrs
 from typing_extensions import TypeForm
 
 from amadou._codec import codec_for
@@ -11,8 +12,13 @@ from amadou._connector import Source
 from amadou._encoding import pack, unpack
 from amadou._spec import MISSING, Spec, shown
 from amadou._subject import Subject
+from amadou._value import ValueSpec
 from amadou.errors import ReferenceKeyError, SpecError
 
+ON_CHANGE: Final = "on_reference_changed"
+"""Name of the callback for keys that watch a reference."""
+_WATCHING: Final = " watching"
+"""End of the name of the state with the keys that watch a reference."""
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
@@ -35,6 +41,9 @@ class ReferenceSpec(Spec, Generic[K, V]):
     does not deliver its events to `on_event`, and does not hold the watermark back. Every worker has the whole mapping
     in memory.
 
+    A handler that defines ``on_reference_changed(self, subject, change)`` is told about updates: for each key that has
+    called `watch`, before the timers and events of the batch.
+
     :param key_type: type of the keys of the entries, such as `str` or `tuple[str, int]`
     :param type: type of the values; any type that `codec_for` supports
     :param source: the name of the job's source
@@ -52,7 +61,13 @@ class ReferenceSpec(Spec, Generic[K, V]):
         self.type: Any = type
         self.source = source
         self._name = name
+        self.watching = ValueSpec(bool, default=False, name=None if name is None else name + _WATCHING)
+        """The state with the keys that watch the reference."""
         self._defer()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        super().__set_name__(owner, name)
+        self.watching._name = f"{self._name}{_WATCHING}"
 
     encode_key: Callable[[Any], Any]
     encode_value: Callable[[Any], bytes]
@@ -99,6 +114,21 @@ class ReferenceSpec(Spec, Generic[K, V]):
         """Return the number of entries."""
         return len(self._table(subject))
 
+    def watch(self, subject: Subject) -> None:
+        """Let `on_reference_changed` be called for the subject's key in each batch that updates entries, until
+        `unwatch`.
+
+        :raises SpecError: the handler does not define `on_reference_changed`
+        """
+        if not hasattr(subject._batch.handler, ON_CHANGE):
+            kind = type(subject._batch.handler).__name__
+            raise SpecError(f"{kind} does not define {ON_CHANGE}(self, subject, change), which {self.name} would call")
+        self.watching.state_for(subject).value = True
+
+    def unwatch(self, subject: Subject) -> None:
+        """Undo `watch`. A key that does not watch the reference is not changed."""
+        self.watching.state_for(subject).clear()
+
     def _table(self, subject: Subject) -> Any:
         return subject._batch.references[self.name]
 
@@ -115,6 +145,25 @@ class ReferenceSpec(Spec, Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"ReferenceSpec({self.shown_type()}, from {self.source})"
+
+
+def is_watching(name: str) -> bool:
+    """Return `True` for the name of the state with the keys that watch a reference."""
+    return name.endswith(_WATCHING)
+
+
+@attrs.frozen
+class ReferenceChange:
+    """An update of a reference in a batch.
+
+    :param reference: the reference's name
+    :param keys: the keys of the entries that were set or removed, in the order of rule 6
+    :param timestamp: the newest time of the updates
+    """
+
+    reference: str
+    keys: tuple[Any, ...]
+    timestamp: datetime
 
 
 class TableSource(Source):

@@ -19,6 +19,7 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._markers import PROJECT
 from amadou._params import params_of
 from amadou._port import declared_specs
+from amadou._reference import ON_CHANGE, is_watching
 from amadou._report import shown_bytes, shown_watermark, sum_counts
 from amadou._secret import HIDDEN, names_secret, redacted
 from amadou._spec import MISSING
@@ -33,6 +34,7 @@ __all__ = [
     "HIDDEN",
     "LATE_EVENTS",
     "MISSING",
+    "ON_CHANGE",
     "PROJECT",
     "Batch",
     "Envelope",
@@ -48,6 +50,7 @@ __all__ = [
     "clock_time",
     "declared_specs",
     "fed_output",
+    "is_watching",
     "keyed_events",
     "know_types",
     "known_components",

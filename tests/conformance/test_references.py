@@ -18,6 +18,7 @@ from amadou import (
     KeyedEvent,
     MemorySink,
     MemorySource,
+    ReferenceChange,
     ReferenceSpec,
     SinkSpec,
     Stage,
@@ -275,6 +276,91 @@ def test_mistakes_are_found_when_the_job_is_created() -> None:
         ReferenceSpec(str, int, source=None)  # type: ignore[arg-type]
 
 
+class Watcher(Fraud):
+    """An event's value is ``watch``, ``unwatch`` or the name of a rule."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        if event.value == "watch":
+            self.rules.watch(subject)
+        elif event.value == "unwatch":
+            self.rules.unwatch(subject)
+        elif event.value == "timer":
+            subject.set_timer(event.timestamp)
+        if event.value == "watch and fail":
+            self.rules.watch(subject)
+            raise ValueError("fail")
+
+    def on_reference_changed(self, subject: Subject, change: ReferenceChange) -> None:
+        limits = [self.rules[subject, key].limit for key in change.keys if (subject, key) in self.rules]
+        if -1 in limits:
+            raise ValueError("negative")
+        self.out.collect(subject, (subject.key, change.reference, list(change.keys), limits, subject.timestamp))
+
+
+def told(result: Any, new: bool = True) -> list[Any]:
+    return [each for each in result.records("out", new=new) if each[0] != "timer"]
+
+
+def test_keys_that_watch_are_told(test_run: MakeRun) -> None:
+    """Rule d."""
+    test = test_run(job(Watcher())).add_record(event(1, "watch", "k2"), "events")
+    test.add_record(event(1, "watch", "k1"), "events").add_record(event(1, "other", "k3"), "events")
+    test.add_record(rule(1, "a", 1), "rules").end_batch()
+    assert told(test.run()) == []  # they watch from the next batch on
+    test.add_record(rule(7, "b", 2), "rules").add_record(rule(3, "a", 3), "rules").add_record(rule(2, "a", 9), "rules")
+    test.add_record(event(2, "unwatch", "k2"), "events").end_batch()
+    assert told(test.run()) == [(key, "rules", ["a", "b"], [3, 2], at(7)) for key in ("k1", "k2")]
+    test.add_record(event(3, "other", "k1"), "events").end_batch()
+    assert told(test.run()) == []
+    test.add_record(rule(8, "b", None), "rules").restart()
+    assert told(test.run()) == [("k1", "rules", ["b"], [], at(8))]
+    test.add_record(rule(4, "c", 1), "rules").crash(0)
+    result = test.run()
+    assert told(result) == [("k1", "rules", ["c"], [1], at(4))]
+    assert result.keys() == ["k1"]
+
+
+def test_a_key_is_told_before_its_timers_and_events(test_run: MakeRun) -> None:
+    """Rule d."""
+    test = test_run(job(Watcher())).add_record(event(1, "watch"), "events").add_record(event(2, "timer"), "events")
+    test.end_batch().add_record(event(9, "x"), "events").add_record(rule(9, "a", 1), "rules").end_batch()
+    calls = [entry.callback for entry in test.run().trace][2:]
+    assert calls[:3] == ["on_reference_changed", "on_timer_expired", "on_event"]
+
+
+def test_many_keys_watch(test_run: MakeRun) -> None:
+    """Rule d: of many keys, only those that watch are touched."""
+    keys = [f"k{number}" for number in range(3_000)]
+    test = test_run(job(Watcher()))
+    test.add_records([event(1, "timer", key) for key in keys], "events")
+    test.add_records([event(1, "watch", key) for key in keys[::100]], "events").end_batch()
+    test.add_record(rule(1, "a", 1), "rules").end_batch()
+    result = test.run()
+    assert [each[0] for each in told(result)] == sorted(keys[::100])
+
+
+def test_a_failure_of_the_callback_is_a_dead_letter(test_run: MakeRun) -> None:
+    """Rules d and 19."""
+    test = test_run(job(Watcher(), on_error="dead_letter"))
+    test.add_record(event(1, "watch", "k1"), "events").add_record(
+        event(1, "watch and fail", "k2"), "events"
+    ).end_batch()
+    test.add_record(rule(1, "a", -1), "rules").end_batch().add_record(rule(2, "a", 2), "rules").end_batch()
+    result = test.run()
+    assert told(result) == [("k1", "rules", ["a"], [2], at(2))]
+    letters = [(letter.callback, letter.key, letter.timestamp) for letter in result.dead_letters]
+    assert letters == [("on_event", "k2", at(1)), ("on_reference_changed", "k1", at(1))]
+
+
+def test_watching_needs_the_callback(test_run: MakeRun) -> None:
+    class Deaf(Fraud):
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.rules.watch(subject)
+
+    with pytest.raises(CallbackError, match="Deaf does not define on_reference_changed"):
+        test_run(job(Deaf())).add_record(event(1), "events").run()
+
+
 class Rows(TableSource):
     """The lines of a file, as pairs of a name and a limit: a table that tests can change."""
 
@@ -322,7 +408,7 @@ def seen(directory: Path) -> list[Any]:
 
 
 def test_a_table_is_read_before_the_first_batch(engine: str, tmp_path: Path) -> None:
-    """Rule d."""
+    """Rule e."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
     bring(tmp_path, 1, "a", "x")
     run(table_job(tmp_path), engine=engine, trigger="available-now")  # type: ignore[arg-type]
@@ -330,7 +416,7 @@ def test_a_table_is_read_before_the_first_batch(engine: str, tmp_path: Path) -> 
 
 
 def test_a_table_that_cannot_be_read_stops_the_start(engine: str, tmp_path: Path) -> None:
-    """Rule d."""
+    """Rule e."""
     bring(tmp_path, 1, "a")
     with pytest.raises(SourceError, match="cannot read the table"):
         run(table_job(tmp_path), engine=engine, trigger="available-now")  # type: ignore[arg-type]
@@ -341,7 +427,7 @@ def test_a_table_that_cannot_be_read_stops_the_start(engine: str, tmp_path: Path
 
 @pytest.mark.spark
 def test_a_table_is_read_again_by_interval_and_by_the_next_run(spark: Any, tmp_path: Path) -> None:
-    """Rule d: rows that are gone are removed; a table that cannot be read for a while keeps its rows."""
+    """Rule e: rows that are gone are removed; a table that cannot be read for a while keeps its rows."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
     bring(tmp_path, 1, "a")
     running = start(
@@ -370,7 +456,7 @@ def test_a_table_is_read_again_by_interval_and_by_the_next_run(spark: Any, tmp_p
 def test_a_batch_that_is_processed_again_sees_the_same_rows(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule d: the table changes between the crash and the next run."""
+    """Rule e: the table changes between the crash and the next run."""
     (tmp_path / "table").write_text("a 1\n")
     bring(tmp_path, 1, "a")
     job, state = table_job(tmp_path), str(tmp_path / "state")

@@ -67,6 +67,7 @@ def test_amadou_exports() -> None:
         "Param",
         "PartitionOffset",
         "PartitionReport",
+        "ReferenceChange",
         "ReferenceSpec",
         "Run",
         "RunControl",

@@ -1,12 +1,23 @@
 """Calls a handler's callbacks for the operator, and turns a failing call into a dead letter or an error."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from amadou import Component, DependencyChange, Invoke, Job, Key, KeyedEvent, Subject, check_ran
+from amadou import (
+    Component,
+    DependencyChange,
+    Invoke,
+    Job,
+    Key,
+    KeyedEvent,
+    ReferenceChange,
+    Subject,
+    check_ran,
+    in_key_order,
+)
 from amadou.dependencies import DependencyCallbacks
-from amadou.engine import Batch, batch_of, keyed_events, known_components
+from amadou.engine import ON_CHANGE, Batch, batch_of, keyed_events, known_components
 from amadou.errors import AmadouError, RecoverError
 from amadou.event_time import from_micros
 from amadou.text import shown_error
@@ -42,12 +53,15 @@ class Callbacks:
         self._recover_window = getattr(handler, "on_recover_window", lambda name, subject: None)
         unless = DependencyCallbacks()
         self.changes = {name: getattr(handler, name, getattr(unless, name)) for name in (DOWN, RECOVERED)}
+        self.on_reference_changed: Callable[[Subject, ReferenceChange], Any] | None = getattr(handler, ON_CHANGE, None)
         self.on_event: Callable[[Subject, KeyedEvent[Any]], Any] = handler.on_event
         self.on_timer_expired: Callable[[Subject, datetime], Any] = handler.on_timer_expired
         if observer is not None:
             self.on_event = observer.observed(self.on_event, _event_call)
             self.on_timer_expired = observer.observed(self.on_timer_expired, _timer_call)
             self.fire = observer.observed(self.fire, _component_call)
+            if self.on_reference_changed is not None:
+                self.on_reference_changed = observer.observed(self.on_reference_changed, _reference_call)
             self.changes = {name: observer.observed(call, _change_call) for name, call in self.changes.items()}
         self.letters = DeadLetters(job, observer) if job.on_error == "dead_letter" else None
         self.samples = Samples() if self.letters is None else self.letters.samples
@@ -55,6 +69,8 @@ class Callbacks:
             self.on_event = self.letters.guarded("on_event", self.on_event)
             self.on_timer_expired = self.letters.guarded("on_timer_expired", self.on_timer_expired)
             self.fire = self.letters.guarded_component(self.fire)
+            if self.on_reference_changed is not None:
+                self.on_reference_changed = self.letters.guarded(ON_CHANGE, self.on_reference_changed)
 
     def open(self) -> None:
         """Call the handler's `open`."""
@@ -64,6 +80,20 @@ class Callbacks:
     def close(self) -> None:
         """Call the handler's `close`."""
         self._guarded("close", self.handler.close)
+
+    def tell(self, change: ReferenceChange, keys: Iterable[Key], subject: Subject) -> None:
+        """Call `on_reference_changed` for keys that watch a reference.
+
+        :raises CallbackError: the callback failed
+        """
+        assert self.on_reference_changed is not None
+        subject.timestamp = change.timestamp
+        self.stopwatch.turn(ON_CHANGE)
+        for subject.key in in_key_order(keys):
+            try:
+                check_ran(ON_CHANGE, self.on_reference_changed(subject, change))
+            except Exception as error:
+                raise self.failed(error, ON_CHANGE, batch_of(subject), None, subject.key, change)
 
     def process_events(self, run: Run, subject: Subject) -> int:
         """Call `on_event` for consecutive events from one source, in the given order.
@@ -185,6 +215,10 @@ def _timer_call(subject: Subject, timestamp: datetime) -> Call:
 
 def _component_call(name: str, subject: Subject, timestamp: datetime, _: Invoke) -> Call:
     return subject, name, timestamp, None
+
+
+def _reference_call(subject: Subject, change: ReferenceChange) -> Call:
+    return subject, ON_CHANGE, change.timestamp, change
 
 
 def _change_call(change: DependencyChange) -> Call:

@@ -25,6 +25,7 @@ class EntryChanges(NamedTuple):
     :param retired: the names of state that is retained but not read, because the job no longer has specs with these
         names
     :param has_in_memory: `True` if the group has in-memory state
+    :param watched: see `GroupChanges.watched`
     """
 
     logged: dict[bytes, Change]
@@ -33,6 +34,7 @@ class EntryChanges(NamedTuple):
     pending: int
     retired: list[str]
     has_in_memory: bool
+    watched: list[str]
 
 
 class Entries(Protocol):
@@ -52,8 +54,11 @@ class Entries(Protocol):
     def due(self, by: int) -> Iterable[bytes]:
         """Return the ids of the entries that are due by an event time in microseconds."""
 
-    def ids(self) -> Iterable[bytes]:
-        """Return the ids of all entries."""
+    def ids(self, start: bytes = b"") -> Iterable[bytes]:
+        """Return the ids of all entries.
+
+        :param start: the first bytes of the ids after the prefix
+        """
 
 
 class NoEntries:
@@ -71,5 +76,5 @@ class NoEntries:
     def due(self, by: int) -> Iterable[bytes]:
         return ()
 
-    def ids(self) -> Iterable[bytes]:
+    def ids(self, start: bytes = b"") -> Iterable[bytes]:
         return ()

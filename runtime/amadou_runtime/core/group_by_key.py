@@ -11,14 +11,14 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from amadou import Key
-from amadou.engine import StateTable, pack, unpack, unpack_all
+from amadou.engine import StateTable, is_watching, pack, unpack, unpack_all
 from amadou_runtime.core.entries import Change, Entries, EntryChanges, NoEntries
 from amadou_runtime.core.group_meta import Figures, GroupMeta, Slot
 from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
 
-_KEY, _LONG_KEY, _HELD, _META = b"k", b"l", b"h", b"m"
-"""First byte of the id of a key's entry, of a long key's entry, of a chunk of held events, and of the group's
-metadata."""
+_KEY, _LONG_KEY, _HELD, _META, _WATCHING = b"k", b"l", b"h", b"m", b"w"
+"""First byte of the id of a key's entry, of a long key's entry, of a chunk of held events, of the group's metadata, and
+of an entry with a key that watches a reference."""
 _LONGEST_KEY: Final = 400
 """Maximum size of a packed key that is part of an id, in bytes. The entry of a longer key has an id with the key's
 hash, and contains the key.
@@ -131,6 +131,8 @@ class GroupByKey:
         self._by: int | None = None
         self._stored: dict[Key, _Stored] = {}
         self._due: set[bytes] = set()
+        self._watching: dict[str, set[Key]] = {}
+        """The loaded keys that watched a reference before the batch, by name of the state."""
         self._before = Figures()
         meta = self._meta = GroupMeta.unpack(self._stored_meta)
         for slot in meta.slots:
@@ -159,6 +161,10 @@ class GroupByKey:
     def load_keys(self, group: KeyGroup, keys: Collection[Key]) -> None:
         """Load the state and timers of keys, to look at them."""
         self._load(group, keys, ())
+
+    def load_watching(self, group: KeyGroup, name: str) -> None:
+        ids = list(self._entries.ids(_watching_id(name)))
+        self._load(group, [unpack(packed) for packed in self._entries.get(ids) if packed is not None], ())
 
     def _key_ids(self) -> list[bytes]:
         """Return the ids of the entries of all keys."""
@@ -208,11 +214,13 @@ class GroupByKey:
                 after.pending += len(table.next_timers)
         after.add_to(meta, 1)
         changed, changed_in_memory = self._changed(logged, in_memory)
+        self._store_watching(group, changed)
         self._store_held(group, changed)
         self._store_meta(group, changed)
         retired = [slot.name for slot in meta.slots if slot.kept and slot.keys]
         has_in_memory = any(slot.in_memory and slot.keys for slot in meta.slots)
-        return EntryChanges(changed, changed_in_memory, meta.keys, meta.pending, retired, has_in_memory)
+        watched = [slot.name for slot in meta.slots if is_watching(slot.name) and slot.keys]
+        return EntryChanges(changed, changed_in_memory, meta.keys, meta.pending, retired, has_in_memory, watched)
 
     def _concerns_all(self, group: KeyGroup) -> bool:
         """Return `True` if the job's specs have changed in a way that concerns all keys: state has been retired or has
@@ -298,6 +306,8 @@ class GroupByKey:
             self._before.slots[at] = self._before.slots.get(at, 0) + len(keys)
             is_live |= not slot.kept
             pending += len(keys) if next_timers is not None and not slot.kept else 0
+            if is_watching(slot.name):
+                self._watching.setdefault(slot.name, set()).update(keys)
             table = _table_of(group, slot.name, len(keys))
             if table is None:
                 continue
@@ -340,6 +350,14 @@ class GroupByKey:
             slots.append(Slot(name))
         slots[free] = Slot(name)
         return free
+
+    def _store_watching(self, group: KeyGroup, changed: dict[bytes, Change]) -> None:
+        tables = {name: table for name, table in {**group.kept, **group.tables}.items() if is_watching(name)}
+        for name in {*self._watching, *tables}:
+            after = tables[name].packed.keys() if name in tables else set[Key]()
+            for key in self._watching.get(name, set()) ^ after:
+                id_ = self._entries.prefix + _watching_id(name) + self._id_of(key)[self._start :]
+                changed[id_] = Change(pack(key) if key in after else None, None)
 
     def _store_held(self, group: KeyGroup, changed: dict[bytes, Change]) -> None:
         meta = self._meta
@@ -391,6 +409,11 @@ class GroupByKey:
 
     def _held_id(self, number: int) -> bytes:
         return self._entries.prefix + _HELD + number.to_bytes(8)
+
+
+def _watching_id(name: str) -> bytes:
+    """Return the first bytes of the ids of entries with keys that have state under a name, after the prefix."""
+    return _WATCHING + pack(name)
 
 
 def entries_of(given: KeyGroup, prefix: bytes, epoch: str) -> EntryChanges:

@@ -66,6 +66,10 @@ class GroupChanges(Protocol):
     def has_in_memory(self) -> bool:
         """`True` if the group has in-memory state, which is valid only in the current run."""
 
+    @property
+    def watched(self) -> list[str]:
+        """The names under which keys watch a reference."""
+
 
 class StoredGroup(Protocol):
     """The state of a key group in a store. This is the interface between the operator and the place where state lives.
@@ -86,6 +90,9 @@ class StoredGroup(Protocol):
 
     def load_all(self, group: "KeyGroup") -> None:
         """Load the state and timers of all keys, for work that concerns all keys, such as dropping retired state."""
+
+    def load_watching(self, group: "KeyGroup", name: str) -> None:
+        """Load the state and timers of the keys with state under a name with which keys watch a reference."""
 
     def has_loaded(self, key: Key) -> bool:
         """Return `True` if a key's state has been loaded, or if the key has no state."""

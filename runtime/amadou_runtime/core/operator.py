@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from amadou import Component, Counts, EventColumns, Job, Key, Subject, check_ran
-from amadou.engine import Batch, FeedingPort, KeylessSubject, Port, batch_of, callbacks_of, keyed_events
+from amadou import Component, Counts, EventColumns, Job, Key, ReferenceChange, Subject, check_ran, in_key_order
+from amadou.engine import ON_CHANGE, Batch, FeedingPort, KeylessSubject, Port, batch_of, callbacks_of, keyed_events
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import MICROSECOND, from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
@@ -129,7 +129,22 @@ class Operator:
         self.samples = self._callbacks.samples
         self.lookups = Lookups(job, self.stopwatch)
         self.references: Mapping[str, ReferenceTable] = {}
-        """The job's references in the current batch, by name. The engine sets them."""
+        """The job's references in the current batch, by name."""
+        self.changed_references: list[ReferenceChange] = []
+        """The updates of references in the current batch, if the handler is told about them."""
+
+    def begin(self, references: Mapping[str, ReferenceTable]) -> None:
+        """Begin a batch.
+
+        :param references: the job's references in the batch, by name
+        """
+        self.references = references
+        is_told = self._callbacks.on_reference_changed is not None
+        self.changed_references = [
+            ReferenceChange(name, tuple(in_key_order(table.changes)), from_micros(table.newest))
+            for name, table in references.items()
+            if is_told and table.newest is not None and table.changes
+        ]
 
     def open(self) -> None:
         """Call the handler's `open`."""
@@ -277,6 +292,8 @@ class Operator:
         failed, timers = again.calls, group.timers
         touched.update(*(run.keys for run in runs), (call.key for call in failed), (key for key, *_ in again.timers))
         left = self._load(group, touched, watermark)
+        watching = self._watching(group)
+        touched.update(*(keys for _, keys in watching))
         for timer in again.timers:
             timers.add(*timer)
         due = timers.due(watermark)
@@ -292,8 +309,12 @@ class Operator:
             separate = self._batch(KeyGroup(PackedGroup(None)), call.watermark, (call.key,))
             separate.keeper = None
             callbacks.call_again(call, subject, separate)
+        for change, keys in watching:
+            callbacks.tell(change, keys, subject)
         firing = Firing(callbacks, subject, due, component_timers)
         fired, calls = firing.fire() if due or component_timers else 0, firing.calls
+        if watching:
+            calls[ON_CHANGE] = sum(len(keys) for _, keys in watching)
         for call in failed:
             fired += 1
             calls[call.component] = calls.get(call.component, 0) + 1
@@ -330,6 +351,16 @@ class Operator:
         if left:
             group.stored.load_all(group)
         return left
+
+    def _watching(self, group: KeyGroup) -> list[tuple[ReferenceChange, list[Key]]]:
+        """Return the updates of references in this batch, each with the keys of a group that watch the reference."""
+        watching = []
+        for change in self.changed_references:
+            name = self._job.references[change.reference].watching.name
+            group.stored.load_watching(group, name)
+            if name in group.tables and group.tables[name].packed:
+                watching.append((change, list(group.tables[name].packed)))
+        return watching
 
     def _lives(self) -> dict[str, int]:
         """Return the time to live of each spec that has one, in microseconds."""

@@ -5,7 +5,7 @@ from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
 from amadou import Key, KeyGroupState
-from amadou.engine import StateTable, Timers, pack, unpack
+from amadou.engine import StateTable, Timers, is_watching, pack, unpack
 from amadou.errors import StateDecodeError
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.key_group import OTHER_RELEASE, HeldChunk, HeldEvents, KeyGroup
@@ -24,6 +24,7 @@ class PackedChanges(NamedTuple):
     :param retired: the names of state that is retained but not read, because the job no longer has specs with these
         names
     :param has_in_memory: `True` if the group has in-memory state, which is valid only in the current run
+    :param watched: see `GroupChanges.watched`
     """
 
     packed: bytes | None
@@ -32,6 +33,7 @@ class PackedChanges(NamedTuple):
     pending: int
     retired: list[str]
     has_in_memory: bool
+    watched: list[str]
 
 
 class PackedGroup:
@@ -98,6 +100,9 @@ class PackedGroup:
     def load_all(self, group: KeyGroup) -> None:
         """Do nothing: `begin` has loaded all keys."""
 
+    def load_watching(self, group: KeyGroup, name: str) -> None:
+        """Do nothing: `begin` has loaded all keys."""
+
     def has_loaded(self, key: Key) -> bool:
         return True
 
@@ -110,7 +115,9 @@ class PackedGroup:
     def changes(self, group: KeyGroup) -> PackedChanges:
         packed = packed_group(group)
         retired = list(dict.fromkeys(chain(group.kept, group.kept_states)))
-        return PackedChanges(packed, _next_time(group), _keys(group), _pending(group), retired, bool(group.in_memory))
+        watched = [name for name, table in group.tables.items() if is_watching(name) and table.packed]
+        figures = _next_time(group), _keys(group), _pending(group)
+        return PackedChanges(packed, *figures, retired, bool(group.in_memory), watched)
 
 
 def packed_group(group: KeyGroup) -> bytes | None:

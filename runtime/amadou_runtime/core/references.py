@@ -31,6 +31,8 @@ class ReferenceTable:
         self._before = {} if before is None else before
         self._size = sum(entry.packed is not None for entry in self._before.values())
         self.changes = {} if changes is None else changes
+        self.newest: int | None = None
+        """The newest time of the events that the batch has brought, in microseconds; `None` without any."""
 
     def get(self, key: Key) -> bytes | None:
         """Return the value of an entry; `None` if there is no such entry."""
@@ -59,24 +61,27 @@ class ReferenceTable:
 
         :param updates: key, time in microseconds, and value of each update, in order
         """
-        changes = dict(self.changes)
+        changes, newest = dict(self.changes), self.newest
         for key, micros, packed in updates:
+            newest = micros if newest is None else max(micros, newest)
             known = changes.get(key) or self._before.get(key)
             if known is None or micros >= known.micros:
                 changes[key] = Entry(micros, packed)
-        return self.changed(changes)
+        table = self.changed(changes)
+        table.newest = newest
+        return table
 
     def changed(self, changes: Mapping[Key, Entry]) -> "ReferenceTable":
         """Return the table with other changes of a batch."""
         table = ReferenceTable.__new__(ReferenceTable)
-        table._before, table._size, table.changes = self._before, self._size, changes
+        table._before, table._size, table.changes, table.newest = self._before, self._size, changes, None
         return table
 
     def merge(self) -> None:
         """Make the changes of the batch part of the table, once the batch is complete."""
         self._size = len(self)
         self._before.update(self.changes)
-        self.changes = {}
+        self.changes, self.newest = {}, None
 
     def replaced_by(self, rows: Mapping[Key, bytes], micros: int) -> dict[Key, Entry]:
         """Return the changes after which the table has exactly some rows.

@@ -159,7 +159,8 @@ class Embedded:
                 if packed.oldest is not None:
                     oldest[source] = min(packed.oldest, oldest.get(source, packed.oldest))
         began = perf_counter()
-        references = self._operator.references = with_updates(self._job, self.references, updates)
+        references = with_updates(self._job, self.references, updates)
+        self._operator.begin(references)
         evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
         decision = evaluation.decision
         given = GroupBatch(GroupByKey(self.state), chunks, watermark, decision.limits)

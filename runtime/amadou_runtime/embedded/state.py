@@ -37,8 +37,8 @@ class EmbeddedState:
     def due(self, by: int) -> Iterable[bytes]:
         return [*self._logged.due(by), *self._in_memory.due(by)]
 
-    def ids(self) -> Iterable[bytes]:
-        return dict.fromkeys((*self._logged.values, *self._in_memory.values))
+    def ids(self, start: bytes = b"") -> Iterable[bytes]:
+        return dict.fromkeys(id_ for id_ in (*self._logged.values, *self._in_memory.values) if id_.startswith(start))
 
     def store(self, changes: EntryChanges) -> int:
         """Store the changes of a batch. Return the size of the new and changed entries in bytes."""

@@ -1,6 +1,6 @@
 """Key ranges: for each range of key groups, Spark stores one state and makes one call per batch."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -72,6 +72,7 @@ class GroupStatus(NamedTuple):
     :param has_in_memory: `True` if the group has in-memory state
     :param held: number of held events and their oldest event time in microseconds, by source
     :param retired: names of state that is retained but not read, because the job no longer has specs with these names
+    :param watched: the names under which keys watch a reference
     """
 
     keys: int
@@ -79,11 +80,12 @@ class GroupStatus(NamedTuple):
     has_in_memory: bool
     held: Held
     retired: list[str]
+    watched: Sequence[str] = ()
 
     @classmethod
     def of(cls, changes: GroupChanges, held: Held) -> "GroupStatus":
         """Return the status of a group after a batch."""
-        return cls(changes.keys, changes.pending, changes.has_in_memory, held, changes.retired)
+        return cls(changes.keys, changes.pending, changes.has_in_memory, held, changes.retired, changes.watched)
 
     def is_called(self, operator: Operator, limits: Mapping[str, int], *, has_kept_memory: bool) -> bool:
         """Return `True` if a key group must be processed in a batch that has neither events nor timers for the group.
@@ -92,7 +94,8 @@ class GroupStatus(NamedTuple):
         """
         freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in self.held.items())
         is_back = any(name not in operator.retired for name in self.retired)
-        return freed or is_back or (self.has_in_memory and not has_kept_memory)
+        is_told = bool(operator.changed_references) and bool(self.watched)
+        return freed or is_back or is_told or (self.has_in_memory and not has_kept_memory)
 
 
 def range_status(

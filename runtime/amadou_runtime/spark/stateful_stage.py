@@ -111,7 +111,7 @@ class StatefulStage:
         if worker.job.references:
             updates = [chunk for group, chunk in chunks if group == REFERENCE_GROUP]
             chunks = [each for each in chunks if each[0] != REFERENCE_GROUP]
-            worker.operator.references = worker.references.in_batch(time, updates)
+            worker.operator.begin(worker.references.in_batch(time, updates))
         evaluation = self._evaluate(worker, time, newest, oldest, number)
         limits = evaluation.decision.limits
         replayed = key_range.replay(worker.operator, again, time.watermark, limits)

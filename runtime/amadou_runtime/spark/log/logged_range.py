@@ -239,9 +239,11 @@ class GroupEntries:
             return stored
         return self._existing(stored, lambda change: change.time is not None and change.time <= by)
 
-    def ids(self) -> Iterable[bytes]:
-        stored = self._of.entries.ids(self.prefix)
-        return self._existing(stored, lambda _: True) if self._was_taken else stored
+    def ids(self, start: bytes = b"") -> Iterable[bytes]:
+        start = self.prefix + start
+        stored = self._of.entries.ids(start)
+        existing = self._existing(stored, lambda _: True) if self._was_taken else stored
+        return [id_ for id_ in existing if id_.startswith(start)]
 
     def _existing(self, stored: list[bytes], is_meant: Callable[[Change], bool]) -> list[bytes]:
         """Return stored ids, and the ids of the taken changes that are meant, as far as there are such entries."""

@@ -41,7 +41,7 @@ class SearchedEntries:
     def due(self, by: int) -> Iterable[bytes]:
         raise NotImplementedError
 
-    def ids(self) -> Iterable[bytes]:
+    def ids(self, start: bytes = b"") -> Iterable[bytes]:
         raise NotImplementedError
 
 

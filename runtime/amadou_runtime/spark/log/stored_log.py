@@ -110,5 +110,5 @@ class CopiedEntries:
     def due(self, by: int) -> Iterable[bytes]:
         raise NotImplementedError
 
-    def ids(self) -> Iterable[bytes]:
-        return self._values.keys()
+    def ids(self, start: bytes = b"") -> Iterable[bytes]:
+        return (id_ for id_ in self._values if id_[len(self.prefix) :].startswith(start))
