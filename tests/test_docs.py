@@ -14,7 +14,7 @@ HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
 PAGES = [HOW_IT_WORKS, *ROOT.glob("CONTRIBUTING.md")]
 FOLDERS = (ROOT, ROOT / "runtime" / "amadou_runtime")
 """Where paths on these pages begin."""
-CHECKPOINT = {"offsets/N", "clock/N", "clock/N-1", "clock/N-began", "commits/N", "state/"}
+CHECKPOINT = {"offsets/N", "clock/N", "clock/N-1", "clock/N-began", "commits/N", "state/", "references/"}
 """Paths in a checkpoint, not in the repository."""
 
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")

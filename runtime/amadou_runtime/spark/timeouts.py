@@ -18,6 +18,10 @@ count batches, one millisecond per batch:
    driver writes a file with the processing time at which the next timer will be due (`WakeUp`). A separate source
    (`wake_source`) reads the file and, at that time, adds an empty row for each key range. These rows do not have an
    event time: they only make Spark call the ranges.
+
+In a job with several stages, this holds for the first stage. The others do not have Spark timers: the stage before adds
+an empty row for each range that has something to do (`BatchTime.called`). The wake-up source also starts the batches in
+which only timers of later stages are due.
 """
 
 import json
