@@ -110,6 +110,36 @@ class Component(StateSpec[ComponentState]):
         """
         raise NotImplementedError
 
+    @property
+    def is_combinable(self) -> bool:
+        """`True` if the component is vectorised, and its state does not depend on the order of events, so that events
+        can be combined before they are sent to the worker with the state. The component must then define `combine`,
+        `add_combined`, `divide_combined` and `add_combined_for`.
+        """
+        return False
+
+    def combine(self, events: EventColumns) -> Any:
+        """Return the combined form of events of many subjects, none of which is late.
+
+        :returns: a value that msgpack supports without extensions
+        """
+        raise NotImplementedError
+
+    def add_combined(self, subject: Subject, group_state: KeyGroupState, combined: Any) -> int:
+        """Process events in combined form, as `add_columns` would process them.
+
+        :returns: the number of events
+        """
+        raise NotImplementedError
+
+    def divide_combined(self, combined: Any) -> Iterator[tuple[Key, Any, int]]:
+        """Yield the key, the combined form and the number of events of each subject."""
+        raise NotImplementedError
+
+    def add_combined_for(self, subject: Subject, combined: Any) -> None:
+        """Process a subject's events in the form that `divide_combined` yielded."""
+        raise NotImplementedError
+
     def on_timers(self, subject: Subject, group_state: KeyGroupState, watermark: int) -> int:
         """Fire the timers of all subjects up to a watermark, in order of time and key, with the same effect as
         `on_timer`.

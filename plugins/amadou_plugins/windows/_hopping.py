@@ -191,6 +191,10 @@ class HoppingWindow(WindowSpec[V_co]):
             if not events:
                 return
         panes: dict[int, list[Any]] = group_state.value or {}
+        self._add_to_panes(panes, events)
+        self._store(group_state, panes, closed)
+
+    def _add_to_panes(self, panes: dict[int, list[Any]], events: EventColumns) -> None:
         offset, length = self._offset, self._pane
         places = [micros - (micros - offset) % length for micros in events.micros]
         turns = self._turns(panes, events, places) if isinstance(self._kept, ByTurns) else {}
@@ -218,7 +222,77 @@ class HoppingWindow(WindowSpec[V_co]):
             panes[pane] = [keys, numbers, firsts, lasts, column]
         if self._has_parts and not self._kept.are_alike([columns[-1] for columns in panes.values()]):
             self._check_kinds(panes)
-        self._store(group_state, panes, closed)
+
+    @property
+    def is_combinable(self) -> bool:
+        return self.is_vectorized and self._kept.mergeable and not self._kept.ordered
+
+    def combine(self, events: EventColumns) -> Any:
+        panes: dict[int, list[Any]] = {}
+        self._add_to_panes(panes, events)
+        return panes
+
+    def add_combined(self, subject: Subject, group_state: KeyGroupState, combined: Any) -> int:
+        panes: dict[int, list[Any]] = group_state.value or {}
+        for pane, (others, *counts, other) in combined.items():
+            if pane not in panes:
+                panes[pane] = [others, *counts, other]
+                continue
+            keys, numbers, firsts, lasts, column = panes[pane]
+            before = len(keys)
+            keys, at = _positions(keys, others)
+            added = len(keys) - before
+            numbers += [0] * added
+            firsts += [END_OF_TIME] * added
+            lasts += [BEGINNING_OF_TIME] * added
+            for position, number, first, last in zip(at, *counts, strict=True):
+                numbers[position] += number
+                firsts[position] = min(first, firsts[position])
+                lasts[position] = max(last, lasts[position])
+            self._kept.extend(column, added)
+            self._kept.merge_each(column, at, other)
+            panes[pane] = [keys, numbers, firsts, lasts, column]
+        if self._has_parts and not self._kept.are_alike([columns[-1] for columns in panes.values()]):
+            self._check_kinds(panes)
+        self._store(group_state, panes, self._closed(subject.watermark_micros, None, self._size))
+        return sum(sum(numbers) for _, numbers, *_ in combined.values())
+
+    def divide_combined(self, combined: Any) -> Iterator[tuple[Key, Any, int]]:
+        found: dict[Key, dict[int, list[Any]]] = {}
+        for pane, (keys, numbers, firsts, lasts, column) in combined.items():
+            accumulators = self._kept.accumulators(column)
+            for key, *kept in zip(keys, numbers, accumulators, firsts, lasts, strict=True):
+                found.setdefault(key, {})[pane] = kept
+        for key, panes in found.items():
+            yield key, panes, sum(kept[COUNT] for kept in panes.values())
+
+    def add_combined_for(self, subject: Subject, combined: Any) -> None:
+        part = self.state_for(subject)
+        value: tuple[int | None, dict[int, Any]] = part.value or (None, {})
+        before, panes = value
+        reached, next_timer = self.reached(subject), part.next_timer
+        closed = self._closed(reached, before, self._size)
+        for pane, given in combined.items():
+            self._check_kind(pane, given, panes)
+            kept = panes.get(pane)
+            if kept is None:
+                panes[pane] = given
+                next_timer = earliest(next_timer, self._next_timer([pane], closed, reached, subject.watermark_micros))
+                continue
+            kept[ACCUMULATOR] = self._kept.merge(kept[ACCUMULATOR], given[ACCUMULATOR])
+            kept[COUNT] += given[COUNT]
+            kept[_FIRST], kept[_LAST] = min(kept[_FIRST], given[_FIRST]), max(kept[_LAST], given[_LAST])
+        part.store([before, panes], next_timer)
+
+    def _check_kind(self, pane: int, given: list[Any], panes: dict[int, list[Any]]) -> None:
+        """Reject events in combined form whose values differ in kind from other values in the same window."""
+        if not self._kept.has_kinds:
+            return
+        kind = self._kept.kind(given[ACCUMULATOR])
+        for place, kept in panes.items():
+            other = self._kept.kind(kept[ACCUMULATOR])
+            if different(kind, other) is not None and self._share(pane, place):
+                raise AggregateError(repr(self._kept), f"cannot merge {kind} with {other}")
 
     def _turns(self, panes: dict[int, list[Any]], events: EventColumns, places: list[int]) -> dict[int, list[int]]:
         """Return the turn number of each event, by pane and in the order of the events; see `ByTurns`.

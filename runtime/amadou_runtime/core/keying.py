@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import GeneratorType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from amadou import Job, KeyedEvent, Source, TableSource, check_ran
 from amadou.engine import FedSource, callbacks_of, check_key, pack
@@ -20,6 +20,7 @@ from amadou.errors import (
     TooFarAheadError,
 )
 from amadou.event_time import FIRST_TIME, LAST_TIME, from_micros, to_micros
+from amadou_runtime.core.combining import combiner_for
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
@@ -44,6 +45,8 @@ class KeyedRecords(NamedTuple):
     """Encoded dead letters for records that could not be keyed."""
     fallbacks: dict[str, int] = {}
     """Number of failures of the vectorised path, by name; the only name is ``key_event``."""
+    combined: dict[int, bytes] = {}
+    """Events in combined form by key group; see `combining`."""
 
 
 POSITIONS: Final = 1 << 32
@@ -128,6 +131,8 @@ class Keying:
         self._max_ahead = job.max_ahead
         self._key_batch = batch_keying(job, key_event)
         self._fallbacks = Fallbacks(job.name)
+        self._combiner = combiner_for(job, source)
+        self._combines: int | Literal[False] | None = False
         self._is_dependent = any(each.dependent == source for each in job.dependencies)
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
         self.samples = Samples() if self._letters is None else self._letters.samples
@@ -146,6 +151,17 @@ class Keying:
             "key_event", lambda: self.vectorized(records, now), lambda: self.per_record(records, now)
         )
         return packed._replace(fallbacks=fallbacks) if fallbacks else packed
+
+    def pack_combined(self, records: list[Any], now: int, watermark: int | None) -> KeyedRecords:
+        """Key and pack records, and combine events if this makes them smaller; see `pack`.
+
+        :param watermark: the batch's watermark in microseconds
+        """
+        self._combines = watermark
+        try:
+            return self.pack(records, now)
+        finally:
+            self._combines = False
 
     def vectorized(self, records: list[Any], now: int) -> KeyedRecords | None:
         """Key and pack all records in one call.
@@ -276,10 +292,21 @@ class Keying:
         return self._packed(by_group, to_micros(newest), [])
 
     def _packed(self, by_group: Mapping[int, list[Any]], newest: int | None, letters: list[Any]) -> KeyedRecords:
+        by_group, combined = self._combined(by_group)
         packed, oldest = self._pack_groups(by_group), None
         if self._is_dependent:
             oldest = min((to_micros(at) for events in by_group.values() for at in events[1::3]), default=None)
-        return KeyedRecords(packed, newest, oldest, letters)
+        return KeyedRecords(packed, newest, oldest, letters, combined=combined)
+
+    def _combined(self, by_group: Mapping[int, list[Any]]) -> tuple[Mapping[int, list[Any]], dict[int, bytes]]:
+        """Return the events that have to be sent, and the others in combined form, both by key group."""
+        if self._combiner is None or self._combines is False:
+            return by_group, {}
+        divided = {
+            group: self._combiner.combine(events, self._combines) for group, events in by_group.items() if events
+        }
+        rest = {group: events for group, (events, _) in divided.items()}
+        return rest, {group: packed for group, (_, packed) in divided.items() if packed is not None}
 
     def _limit(self, now: int) -> datetime:
         """Return the latest event time that `max_ahead` allows."""

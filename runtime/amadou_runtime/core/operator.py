@@ -7,10 +7,21 @@ from typing import Any, NamedTuple
 import attrs
 
 from amadou import Component, Counts, EventColumns, Job, Key, ReferenceChange, Subject, check_ran, in_key_order
-from amadou.engine import ON_CHANGE, Batch, FeedingPort, KeylessSubject, Port, batch_of, callbacks_of, keyed_events
+from amadou.engine import (
+    ON_CHANGE,
+    Batch,
+    FeedingPort,
+    KeylessSubject,
+    Port,
+    batch_of,
+    callbacks_of,
+    keyed_events,
+    unpack,
+)
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import MICROSECOND, from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
+from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dependencies import Decision, Held, evaluate, held_counts
 from amadou_runtime.core.events import Chunk, Run
@@ -93,6 +104,16 @@ class GroupBatch(NamedTuple):
     watermark: int | None
     limits: Mapping[str, int] = MappingProxyType({})
     again: ReplayedGroup | None = None
+
+    @property
+    def events(self) -> list[Chunk]:
+        """The chunks with events."""
+        return [chunk for chunk in self.chunks if chunk.order != COMBINED]
+
+    @property
+    def combined(self) -> list[Any]:
+        """Events in combined form; see `combining`."""
+        return [unpack(chunk.events) for chunk in self.chunks if chunk.order == COMBINED]
 
 
 class Evaluation(NamedTuple):
@@ -205,7 +226,7 @@ class Operator:
         for given in groups:
             group = self._group(given)
             batch = self._batch(group, given.watermark, ())
-            runs = release_or_hold(group, given.chunks, given.limits, batch.watermark, None)
+            runs = release_or_hold(group, given.events, given.limits, batch.watermark, None)
             if self.lookups.kept:
                 batch.touched = set[Key]().union(*(run.keys for run in runs))
                 group.load(set(batch.touched), given.watermark)
@@ -243,7 +264,9 @@ class Operator:
             batch = self._batch(group, watermark, ())
             subject = Subject(batch)
             runs, count, late = self._events_to_process(group, given, batch)
+            combined = given.combined
             keys: set[Key] = set().union(*(run.keys for run in runs))
+            keys.update(key for part in combined for key, *_ in component.divide_combined(part))
             self._load(group, keys, watermark)
             group_state = group.as_columns(component)
             if group_state is None:
@@ -253,8 +276,9 @@ class Operator:
                 self.stopwatch.turn(component.name)
                 fired = component.on_timers(subject, group_state, watermark)
             calls = {component.name: fired} if fired else {}
-            if runs:
+            if runs or combined:
                 self.stopwatch.turn("on_event")
+                count += sum(component.add_combined(subject, group_state, part) for part in combined)
                 calls["on_event"] = count - late
             for run in runs:
                 micros = run.micros
@@ -291,6 +315,9 @@ class Operator:
         runs, count, late = self._events_to_process(group, given, batch)
         failed, timers = again.calls, group.timers
         touched.update(*(run.keys for run in runs), (call.key for call in failed), (key for key, *_ in again.timers))
+        component = self.vectorized_component
+        divided = [each for part in given.combined for each in component.divide_combined(part)] if component else []
+        touched.update(key for key, _, _ in divided)
         left = self._load(group, touched, watermark)
         watching = self._watching(group)
         touched.update(*(keys for _, keys in watching))
@@ -330,11 +357,23 @@ class Operator:
             calls["on_event"] = count - late
         for run in runs:
             late += callbacks.process_events(run, subject)
+        for key, part, number in divided:
+            self._add_combined(subject, key, part)
+            count += number
+            calls["on_event"] = calls.get("on_event", 0) + number
         self.stopwatch.turn()
         clean_up(with_ttl, expired, subject)
         self._store(group, runs, batch)
         late = 0 if batch.is_replay else late
         return self._processed(group, batch, count, late, fired, calls, len(touched))
+
+    def _add_combined(self, subject: Subject, key: Key, combined: Any) -> None:
+        assert self.vectorized_component is not None
+        subject.key = key
+        try:
+            self.vectorized_component.add_combined_for(subject, combined)
+        except Exception as error:
+            raise self._callbacks.failed(error, "on_event", batch_of(subject), None, key, None)
 
     def _group(self, given: GroupBatch) -> KeyGroup:
         group = KeyGroup(given.stored, self.run, self._job.retired)
@@ -368,7 +407,7 @@ class Operator:
 
     def _events_to_process(self, group: KeyGroup, given: GroupBatch, batch: Batch) -> tuple[list[Run], int, int]:
         """Return the events to process, the number of all events, and the number of late events dropped or diverted."""
-        runs = release_or_hold(group, given.chunks, given.limits, batch.watermark, self._callbacks.observer)
+        runs = release_or_hold(group, given.events, given.limits, batch.watermark, self._callbacks.observer)
         count, late = sum(len(run.keys) for run in runs), 0
         if self._late is not None and not batch.is_replay and batch.watermark_micros is not None:
             runs, late = self._late.taken_out(runs, batch.watermark_micros, batch)

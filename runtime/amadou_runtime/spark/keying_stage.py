@@ -1,7 +1,7 @@
 """The first stage of a run on Spark: keys records in the workers."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -10,6 +10,7 @@ import attrs
 from amadou import Counts
 from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError
+from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.dependencies import watched
 from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
@@ -94,6 +95,7 @@ class Rows:
     def __init__(self, payload: Payload, time: BatchTime, began: float) -> None:
         self._payload = payload
         self._now = time.now
+        self._watermark = time.watermark
         self._began = began
         self._event_time = batch_event_time(time.number)
         self._columns: tuple[list[Any], ...] = ([], [], [])
@@ -108,13 +110,14 @@ class Rows:
         :returns: encoded dead letters for records that could not be keyed
         """
         keying = worker.keying[source]
-        packed = keying.pack(records, self._now)
+        packed = keying.pack_combined(records, self._now, self._watermark)
         groups, ranges = self._payload.groups, self._payload.ranges
         by_range: dict[int, dict[int, bytes]] = {}
         updates = list(packed.events.values()) if source in worker.job.reference_sources else []
         for group, events in packed.events.items() if not updates else ():
             by_range.setdefault(group * ranges // groups, {})[group] = events
         numbers = range_numbers(ranges)
+        self._add_combined(source, packed.combined)
         for events, number in itertools.product(updates, numbers):
             self.add(number, pack_compressed([source, ordering, {REFERENCE_GROUP: events}]))
         for position, by_group in by_range.items():
@@ -139,6 +142,12 @@ class Rows:
         self._began = now
         self.add(REPORT_RANGE, report.pack())
         return packed.letters
+
+    def _add_combined(self, source: str, combined: Mapping[int, bytes]) -> None:
+        groups, ranges = self._payload.groups, self._payload.ranges
+        for group, events in combined.items():
+            number = range_numbers(ranges)[group * ranges // groups]
+            self.add(number, pack_compressed([source, COMBINED, {group: events}]))
 
     def pairs(self) -> Iterator[tuple[int, bytes]]:
         """Yield the range number and the chunk of each row."""
