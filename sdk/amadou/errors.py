@@ -18,6 +18,7 @@
     ├── LookupFailedError      the answers of a lookup cannot be fetched
     ├── LookupAnswerError      the function of a lookup returned something other than a mapping
     ├── LookupKeyError         a callback asked a lookup for a key that no event of the batch needs
+    ├── ReferenceKeyError      a callback read an entry that a reference does not have
     ├── TimerError             a handler without `on_timer_expired` set a timer
     ├── KeylessError           a callback without a key used state or timers
     ├── RecoverError           a window or join is due, but the handler neither declares nor recreates it
