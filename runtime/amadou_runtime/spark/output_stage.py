@@ -172,7 +172,7 @@ class _OutputRows:
                     yield from self._keyed(payload, source, fed[of.port])
 
     def _keyed(self, payload: Payload, source: str, collected: Iterable[Any]) -> Iterator[Any]:
-        worker, time = payload.load().opened(), BatchTime.of_task(payload.stage)
+        worker, time = payload.opened(), BatchTime.of_task(payload.stage)
         began = perf_counter()
         for records in blocks_of(fed_records(collected)):
             rows = Rows(payload, time, began)

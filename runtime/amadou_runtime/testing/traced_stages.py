@@ -13,6 +13,7 @@ from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.packed_group import packed_group
+from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import StoredRange
 from amadou_runtime.spark.keying_stage import REPORT_RANGE, KeyingStage, Rows, order_of
@@ -126,13 +127,14 @@ class TracedStatefulStage(StatefulStage):
         if put is not None:
             stored.replace(0, put or None)
         traced = TracedRange(stored, run)
-        worker = self.payload.load().opened()
+        worker = self.payload.opened()
         assert isinstance(worker, TracedWorker)
         worker.operator.run = run
         worker.trace.take()
         worker.trace.crash_after = crash_after
         try:
-            summary = self._batch(worker, traced, number, [chunk for chunk in packed if chunk is not begin])
+            with errors_of_stage(self.payload.stage):
+                summary = self._batch(worker, traced, number, [chunk for chunk in packed if chunk is not begin])
         except AmadouError as error:
             return Summary(error=error_fields(error), trace=_traced(worker.trace))
         if crash_after is not None:
