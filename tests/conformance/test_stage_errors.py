@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
 
-from amadou import Handler, KeyedEvent, Lookup, MemorySource, Subject
-from amadou.errors import AmadouError
+from amadou import FailedBatch, Handler, KeyedEvent, Lookup, MemorySource, Subject, hookimpl
+from amadou.errors import AmadouError, CallbackError
 from amadou_runtime import TestRun, run
 
 
@@ -118,3 +118,16 @@ def test_the_warning_about_dropped_events_names_its_stage(caplog: pytest.LogCapt
     views = [view("/a", second) for second in (1, 130, 250)]
     run(top_pages(MemorySource(views), handlers=(Views(), Early()), late_events="drop"), engine="embedded", flush=True)
     assert "job top-pages.top: 1 of 3 events (33.3 %) were dropped" in caplog.text
+
+
+def test_the_line_about_a_failed_batch_names_the_stage() -> None:
+    failed: list[FailedBatch] = []
+
+    class Plugin:
+        @hookimpl
+        def amadou_batch_failed(self, batch: FailedBatch) -> None:
+            failed.append(batch)
+
+    with pytest.raises(CallbackError):
+        run(top_pages(MemorySource([view("/bad", 1), view("/a", 130)]), plugins=[Plugin()]), engine="embedded")
+    assert [batch.error for batch in failed] == ["stage top: Top.key_event failed: ValueError: the page /bad is bad"]

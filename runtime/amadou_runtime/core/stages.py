@@ -46,7 +46,7 @@ def errors_of_stage(name: str) -> Iterator[None]:
     try:
         yield
     except CallbackError as error:
-        error.stage = name or None
+        error.stage = error.stage or name or None
         raise
     except LookupFailedError as error:
         if name:
