@@ -256,9 +256,9 @@ def replay(
     conf: Mapping[str, str] = MappingProxyType({}),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Replay:
-    """Replay a job's dead letters in order, with the state in the job's checkpoint. The replay also processes the
-    sources' available input. Each dead letter is replayed only once: the checkpoint records its id, and later replays
-    skip it.
+    """Replay a job's dead letters in order, with the state in the job's checkpoint. Each stage replays its own dead
+    letters, one stage after the other. The replay also processes the sources' available input. Each dead letter is
+    replayed only once: the checkpoint records its id, and later replays skip it.
 
     :param letters: all dead letters that the job has written, oldest first, including those already replayed
     :param checkpoint: checkpoint of the run that wrote the dead letters; no other run may use it during the replay
@@ -276,7 +276,7 @@ def replay(
         with_all_sinks(job, checkpoint)
         hooks.plugins.prepare_session(job, settings)
         spark = session(job.name, master=master, conf=settings)
-        plan = plan_of(letters, job, recorded_letters(spark, checkpoint))
+        plan = plan_of(letters, job, recorded_letters(spark, checkpoint, job.by_stage))
         summary, count = None, 0
         # An interrupted replay may have stored dead letters that still have to be processed.
         for step in plan.steps or ([[]] if plan.before else []):

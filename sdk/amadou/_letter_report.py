@@ -21,8 +21,8 @@ class DeadLetterReport:
     :param shown: the record, event or timer, or the arguments with which a window or join called a function
     :param source: the name of the source of the record or event; `None` for a timer, window or join
     :param key: the subject's key, as Python would show it; `None` for `key_event`
-    :param timestamp: the time of the event or timer, or the time at which the window or join was due; `None` for
-        `key_event`
+    :param timestamp: the time of the event or timer, or the time at which the window or join was due. For `key_event`,
+        see `DeadLetter.timestamp`
     :param tag: the timer's tag
     :param watermark: the watermark of the batch; `None` before the first watermark, and for `key_event`
     :param state: the key's state before the callback by spec name, as Python would show it, of 20 specs at most

@@ -13,7 +13,7 @@ DEAD_LETTERS: Final = "dead_letters"
 class LateEvent:
     """A late event that the job or one of its components diverted.
 
-    :param job: the job's name
+    :param job: the job's name; ``<job>.<stage>`` in a job with several stages
     :param source: the name of the event's source; empty for an event that a timer callback added to a component
     :param key: the event's key
     :param timestamp: the event's time
@@ -37,7 +37,7 @@ class DeadLetter:
     """A failed callback whose changes were undone, or a late event that its sink could not encode. Only jobs with
     `on_error="dead_letter"` write dead letters (`semantics.md` 19, 31).
 
-    :param job: the job's name
+    :param job: the job's name; ``<job>.<stage>`` in a job with several stages
     :param handler: the handler's class, as `MODULE:NAME`
     :param callback: ``key_event``, ``on_event``, ``on_timer_expired`` or the name of a function that a window or join
         called; ``late_events`` for a late event
@@ -46,11 +46,12 @@ class DeadLetter:
     :param shown: a readable form of the record, event or timer, or of the arguments with which a window or join called
         a function
     :param source: the name of the source of the record or event; `None` for a timer, window or join
-    :param record: the raw record for `key_event`, the `KeyedEvent` for `on_event` or a late event, `None` for a timer,
-        window or join; the `repr` of the record or event if the sink does not support its type
+    :param record: the raw record, or the value of a port, for `key_event`, the `KeyedEvent` for `on_event` or a late
+        event, `None` for a timer, window or join; the `repr` of the record or event if the sink does not support its
+        type
     :param key: the subject's key; `None` for `key_event`
-    :param timestamp: the time of the event or timer, or the time at which the window or join was due; `None` for
-        `key_event`
+    :param timestamp: the time of the event or timer, or the time at which the window or join was due. For `key_event`,
+        the time of the callback that collected the value, if the source is a port of another stage, otherwise `None`
     :param tag: the timer's tag; empty if the callback was not `on_timer_expired`
     :param watermark: the watermark of the batch; `None` before the first watermark, and for `key_event`
     :param state: the key's state before the callback, by spec name

@@ -31,6 +31,8 @@ class Metric:
     :param read: function that accepts a `BatchReport` and returns the counter's increase or the gauge's value, or
         `None` if there is no value. With a `label`, the function returns a mapping from the label's values to numbers
     :param label: the label whose values distinguish the numbers, such as ``port``; `None` for a single number
+    :param by_stage: `True` if the metric of a job with several stages is that of each stage, computed from the stage's
+        report in `BatchReport.stages`; `False` if it is that of the entire batch
     :raises ValueError: an argument is invalid
     """
 
@@ -39,3 +41,4 @@ class Metric:
     kind: Literal["counter", "gauge"] = attrs.field(validator=in_(("counter", "gauge")))
     read: Callable[["BatchReport"], float | Mapping[str, float] | None]
     label: str | None = attrs.field(default=None, validator=[optional(_NAME), _not_job])
+    by_stage: bool = True

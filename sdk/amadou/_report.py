@@ -259,7 +259,8 @@ class Run:
         docstring; ``specs`` with ``name``, ``kind``, ``type`` and ``ttl``; ``lookups`` with ``name``, ``fetch`` and
         ``type``; ``sources`` with ``name``, ``connector`` and ``bounded``; ``dependencies`` with ``source``, ``needs``
         and ``threshold``; ``ports`` with ``name``, ``type`` and ``sinks``, each with ``connector`` and ``guarantee``;
-        and ``settings``. Secrets are hidden
+        and ``settings``. A job with several stages has only ``job`` and ``stages``, with these values of each stage by
+        the stage's name; a source that is a port of another stage also has ``stage`` and ``port``. Secrets are hidden
     :param state: reads the state of the run; `None` for the embedded engine
     :param control: stops the run and takes savepoints; `None` for the embedded engine
     :param history: function that returns the batches of earlier runs that the checkpoint has a record of, oldest first.

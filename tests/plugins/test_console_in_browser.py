@@ -11,6 +11,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser import SCHEMES, Chromium, Scheme
 from tests.console_runs import ADDRESSES, CUSTOMER, LETTER, ShopConsole
 from tests.plugins.test_console import job_named
+from tests.plugins.test_console_stages import staged_console
 
 from amadou import AmadouError, Run, RunSummary
 from amadou_plugins.console import Console
@@ -345,3 +346,30 @@ def test_pages_work_without_javascript(shop: ShopConsole, chromium: Chromium) ->
     chromium.driver.find_element("id", "key").send_keys(CUSTOMER)
     chromium.click("css selector", "form button")
     chromium.wait(lambda: "{'20533': 5450}" in chromium.text("main"))
+
+
+@pytest.mark.parametrize("path", ["/", "/pipeline", "/letters", "/state"])
+def test_the_pages_of_a_job_with_stages_are_readable(path: str, chromium: Chromium) -> None:
+    with staged_console() as console:
+        assert console.url is not None
+        chromium.open(console.url, path)
+        for width in (360, 1600):
+            chromium.resize(width)
+            assert width_beyond_window(chromium) == 0
+        levels = [node.properties["level"] for node in chromium.accessible() if node.role == "heading"]
+        assert all(after - before <= 1 for before, after in pairwise(levels))
+        for scheme in SCHEMES:
+            chromium.prefer(scheme)
+            assert faint(chromium.contrasts()) == []
+
+
+def test_a_port_of_the_pipeline_leads_to_the_stage_that_reads_it(chromium: Chromium) -> None:
+    with staged_console() as console:
+        assert console.url is not None
+        chromium.open(console.url, "/pipeline")
+        chromium.driver.find_element("link text", "stage top").click()
+        assert chromium.path == "/pipeline#stage-top"
+        assert chromium.run("return document.querySelector(':target').innerText") == "top"
+        edges = chromium.run("return Array.from(document.querySelectorAll('.edge'), each => each.innerText.trim())")
+        assert len(edges) == 6
+        assert edges[1] == edges[3] != "0 per second"  # from the port to the stage, on both sides

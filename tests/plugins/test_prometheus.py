@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.top_pages import top_pages, view
 from typer.testing import CliRunner
 
 from amadou import (
@@ -203,6 +204,55 @@ def test_jobs_share_an_endpoint() -> None:
     assert last["amadou_events_total job=views"] == 1
     assert last["amadou_events_total job=other"] == 2
     assert endpoint.url is None
+
+
+def test_the_metrics_of_a_job_with_stages_name_the_stage() -> None:
+    endpoint = PrometheusEndpoint(port=0)
+    scraping = Scraping(endpoint)
+
+    class Own:
+        """Has a metric of each stage, and runs another job beside this one."""
+
+        @hookimpl
+        def amadou_register_metrics(self) -> list[Metric]:
+            return [Metric("own", "Of each stage.", "gauge", lambda batch: batch.counts.timers_fired)]
+
+        @hookimpl(trylast=True)
+        def amadou_run_started(self) -> None:
+            run(job(1, plugins=[endpoint]), engine="embedded")
+
+    views = MemorySource([view("/a", 1), view("/odd", 2), view("/a", 61), view("/a", 400)])
+    staged = top_pages(views, on_error="dead_letter", letters=MemorySink(), plugins=[scraping, endpoint, Own()])
+    run(staged, engine="embedded")
+    first, *_, last = scraping.seen
+    of_job = {name.replace(" job=top-pages", ""): number for name, number in last.items() if "job=top-pages" in name}
+    assert (
+        of_job.items()
+        >= {
+            "amadou_batches_total": 3,
+            "amadou_records_total source=clicks stage=views": 4,
+            "amadou_records_total source=sums stage=top": 3,
+            "amadou_events_total stage=views": 4,
+            "amadou_events_total stage=top": 3,
+            "amadou_dead_letters_total stage=views": 0,
+            "amadou_dead_letters_total stage=top": 1,
+            "amadou_outputs_total port=top stage=top": 2,
+            "amadou_keys stage=views": 1,
+            "amadou_timers_pending stage=views": 1,
+            "amadou_timers_pending stage=top": 0,
+            "amadou_callback_calls_total callback=key_event stage=top": 3,
+            "amadou_partition_holds_back partition=clicks stage=views": 1,
+            "amadou_watermark_timestamp_seconds stage=top": (START + timedelta(seconds=400)).timestamp(),
+            "own stage=views": 0,
+            "own stage=top": 2,
+        }.items()
+    )
+    assert of_job["amadou_stage_seconds_total part=processing stage=top"] > 0
+    whole = {name for name in of_job if "stage=" not in name}
+    assert whole == {"amadou_batches_total", "amadou_batch_seconds_total"}
+    assert first["amadou_dead_letters_total job=top-pages stage=top"] == 0
+    assert last["amadou_events_total job=views"] == 1
+    assert "amadou_stage_seconds_total job=views stage=keying" in last
 
 
 def test_what_a_gauge_no_longer_has_is_gone() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.top_pages import top_pages
 
 from amadou import Handler, Job, MemorySink, MemorySource, Secret, Sink, SinkSpec, Source, hookimpl
 from amadou.errors import JobError, LoadError
@@ -182,3 +183,24 @@ def test_the_command_line_leads_a_job_elsewhere(tmp_path: Path, capsys: pytest.C
     result = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *told])
     assert result.exit_code == 0, result.output
     assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "sums").iterdir()) == 20
+
+
+def test_connectors_of_stages_are_named_with_the_stage() -> None:
+    plugin = Named()
+    job = with_connectors(
+        top_pages(MemorySource(())),
+        {"views.clicks": "lines:views/"},
+        {"top.top": ["console"]},
+        [plugin],  # type: ignore[list-item]
+    )
+    assert job.stages["views"].sources == {"clicks": LinesSource("views/")}
+    assert job.stages["top"].sinks == {"top": ConsoleSink()}
+    assert {*job.stages["top"].sources} == {"sums"}
+    assert job.plugins == (plugin,)
+
+
+@pytest.mark.parametrize("name", ["clicks", "other.clicks"])
+def test_a_connector_without_its_stage_is_refused(name: str) -> None:
+    advice = r"--source .+: name one of the stages \(views, top\), as in views\.clicks"
+    with pytest.raises(LoadError, match=advice):
+        with_connectors(top_pages(MemorySource(())), {name: "lines:views/"}, {})

@@ -107,7 +107,7 @@ def test_letters_of_late_events_and_those_without_a_record_are_counted_and_left_
         (event("a", 1, "gone"), "the job has no source 'gone', which a dead letter needs: add this source"),
         (
             letter("on_event", "left", ("a", 1), job="other"),
-            "the dead letters are from the job 'other': replay them with that job",
+            "the dead letters are from the job 'other': use that job",
         ),
     ],
 )

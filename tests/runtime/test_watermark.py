@@ -3,9 +3,11 @@
 import json
 from typing import TypeAlias
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.conformance.handlers import Recorder, job
+from tests.runtime.test_describe_stages import joined
 
 from amadou import PartitionOffset, from_micros
 from amadou_runtime.core.watermark import BEGINNING_OF_TIME, END_OF_TIME, Newest, Reading, Watermark
@@ -214,3 +216,14 @@ def test_a_partition_that_could_not_be_reached_was_not_silent_meanwhile() -> Non
     assert run.play(away, {}, after=20) == 5, "both are waited for again"
     assert run.play(away, {}, after=3) == 5
     assert run.play(away, {}, after=2) == 6, "both are silent since then, for a second"
+
+
+@pytest.mark.parametrize(("web", "app", "is_holding"), [(11, 14, False), (14, None, False), (14, 13, True)])
+def test_a_partition_does_not_hold_the_watermark_back_if_a_port_does(
+    web: int, app: int | None, is_holding: bool
+) -> None:
+    watermark = Watermark(joined().by_stage["all"])
+    watermark.observe({"more": {"": 12 * SECOND}}, 0)
+    watermark.feed({"web": web * SECOND, "app": None if app is None else app * SECOND})
+    (report,) = watermark.reports(0)
+    assert report.holds_back == is_holding

@@ -17,6 +17,7 @@ Document: TypeAlias = dict[str, Any]
 _MOST_ANSWERED: Final = 1_000
 _LONGEST_KEY: Final = 2_000
 NO_STATE: Final = "only runs on Spark have state that can be looked into"
+SEVERAL_STAGES: Final = "the state of jobs with several stages cannot be looked into here"
 BATCHES_SHOWN: Final = 100
 
 
@@ -131,6 +132,8 @@ class Api:
         reader = self.history().facts.state
         if reader is None:
             raise HTTPException(404, NO_STATE)
+        if self.history().facts.description.get("stages"):
+            raise HTTPException(404, SEVERAL_STAGES)
         return reader
 
 

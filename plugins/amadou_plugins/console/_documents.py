@@ -1,8 +1,8 @@
 """The documents of the API: reports as values that can be written as JSON."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -29,6 +29,9 @@ def batch_document(batch: BatchReport | FailedBatch) -> dict[str, Any]:
     """Return a batch as a document, without its dead letters and late events."""
     if isinstance(batch, FailedBatch):
         return attrs.asdict(batch)
+    stages = {
+        name: {"watermark": of.watermark, "counts": counts_document(of.counts)} for name, of in batch.stages.items()
+    }
     return {
         "number": batch.number,
         "completed": batch.completed,
@@ -38,7 +41,27 @@ def batch_document(batch: BatchReport | FailedBatch) -> dict[str, Any]:
         "callback_seconds": batch.callback_seconds,
         "callback_calls": batch.callback_calls,
         "counts": counts_document(batch.counts),
+        **({"stages": stages} if stages else {}),
     }
+
+
+def stage_documents(batch: BatchReport, recent: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
+    """Return the current figures of each stage; an empty list for a job with one handler.
+
+    :param batch: the last batch
+    :param recent: recent batches as documents
+    :param seconds: the time in which they were completed
+    """
+    return [
+        {
+            "name": name,
+            "watermark": of.watermark,
+            "events_per_second": sum(each["stages"][name]["counts"]["events"] for each in recent) / seconds,
+            "keys": of.counts.keys,
+            "timers_pending": of.counts.timers_pending,
+        }
+        for name, of in batch.stages.items()
+    ]
 
 
 def letter_document(id_: str, batch: BatchReport, letter: DeadLetterReport) -> dict[str, Any]:
@@ -57,7 +80,7 @@ def late_document(batch: BatchReport, event: LateEventReport) -> dict[str, Any]:
 
 def source_documents(names: Sequence[str], batch: BatchReport) -> list[dict[str, Any]]:
     """Return the progress of each source: that of its partition that is furthest behind."""
-    found = []
+    found: list[dict[str, Any]] = []
     for name in names:
         partitions = [each for each in batch.partitions if each.source == name]
         lags = [each.lag for each in partitions if each.lag is not None]
@@ -103,36 +126,89 @@ def pipeline_document(
     recent: Sequence[Mapping[str, Any]],
     seconds: float,
 ) -> dict[str, Any]:
-    """Return a job's description, with the rates and the totals of its sources and ports.
+    """Return a job's description, with the rates and the totals of the sources and ports of its handler or its stages.
 
     :param last: the last batch
     :param totals: the counts of the run
-    :param recent: the counts of recent batches, as documents
+    :param recent: recent batches, as documents
     :param seconds: the time in which they were completed
     """
-    names = [each["name"] for each in description.get("sources", ())]
-    sources = {} if last is None else {each["name"]: each for each in source_documents(names, last)}
-    records: Counter[str] = Counter()
-    outputs: Counter[str] = Counter()
-    for counts in recent:
-        records.update(counts["records"])
-        outputs.update(counts["outputs"])
+    flow = _Flow(last, totals, [each["counts"] for each in recent], seconds)
+    stages = description.get("stages")
+    document = {"description": description, **flow.figures()}
+    if stages is None:
+        return {**document, **flow.of_handler(description)}
+    now = {} if last is None else {each["name"]: each for each in stage_documents(last, recent, seconds)}
+    idle = {"events_per_second": 0, "keys": 0}
     return {
-        "description": description,
-        "events_per_second": sum(counts["events"] for counts in recent) / seconds,
-        "keys": 0 if last is None else last.counts.keys,
-        "sources": {
-            name: {
-                "records_per_second": records[name] / seconds,
-                "records": totals.records.get(name, 0),
-                "held": sources.get(name, {}).get("held", 0),
-                "down": sources.get(name, {}).get("down"),
-                "holds_back": sources.get(name, {}).get("holds_back", False),
-            }
-            for name in names
-        },
-        "ports": {
-            name: {"values_per_second": outputs[name] / seconds, "values": totals.outputs.get(name, 0)}
-            for name in (port["name"] for port in description.get("ports", ()))
+        **document,
+        "stages": {
+            name: {**{figure: now.get(name, idle)[figure] for figure in idle}, **flow.of_handler(of, name, stages)}
+            for name, of in stages.items()
         },
     }
+
+
+@attrs.frozen
+class _Flow:
+    """The rates and totals of sources and ports; for the parameters, see `pipeline_document`."""
+
+    last: BatchReport | None
+    totals: Counts
+    recent: Sequence[Mapping[str, Any]]
+    seconds: float
+
+    def figures(self) -> dict[str, Any]:
+        events = sum(counts["events"] for counts in self.recent)
+        return {"events_per_second": events / self.seconds, "keys": 0 if self.last is None else self.last.counts.keys}
+
+    def of_handler(
+        self, description: Mapping[str, Any], stage: str = "", stages: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Return the sources and ports of a handler.
+
+        :param description: the description of the job or stage
+        :param stage: the stage's name; empty in a job with one handler
+        :param stages: the descriptions of all stages
+        """
+        prefix = f"{stage}." if stage else ""
+        names = [each["name"] for each in description.get("sources", ())]
+        sources = [] if self.last is None else source_documents([f"{prefix}{name}" for name in names], self.last)
+        return {
+            "sources": {
+                name: {
+                    "records_per_second": self._rate("records", f"{prefix}{name}"),
+                    "records": self.totals.records.get(f"{prefix}{name}", 0),
+                    "held": now.get("held", 0),
+                    "down": now.get("down"),
+                    "holds_back": now.get("holds_back", False),
+                }
+                for name, now in zip(names, sources or [{}] * len(names), strict=True)
+            },
+            "ports": {
+                port["name"]: self._port(f"{prefix}{port['name']}", _readers(stages, stage, port["name"]))
+                for port in description.get("ports", ())
+            },
+        }
+
+    def _port(self, name: str, readers: Sequence[str]) -> dict[str, Any]:
+        """
+        :param readers: the sources that read the port, with their stages: they count the values of ports without sinks
+        """
+        kind, by = ("records", readers[0]) if readers else ("outputs", name)
+        total = getattr(self.totals, kind).get(by, 0)
+        read = {"readers": [reader.partition(".")[0] for reader in readers]} if readers else {}
+        return {"values_per_second": self._rate(kind, by), "values": total, **read}
+
+    def _rate(self, kind: str, name: str) -> float:
+        return float(sum(counts[kind].get(name, 0) for counts in self.recent) / self.seconds)
+
+
+def _readers(stages: Mapping[str, Any], stage: str, port: str) -> list[str]:
+    """Return the sources that read a port, as names with the stage: ``top.sums``."""
+    return [
+        f"{name}.{source['name']}"
+        for name, of in stages.items()
+        for source in of["sources"]
+        if (source.get("stage"), source.get("port")) == (stage, port)
+    ]

@@ -18,7 +18,7 @@ class RunFacts:
     """What the console shows about a run apart from its batches. See `Run` for the fields that a `Run` also has.
 
     :param job: the job's name
-    :param sources: the names of the job's sources
+    :param sources: the names of the job's sources, with their stages if there are several: ``views.clicks``
     :param interval: the trigger's interval; `None` if it has none
     :param started: the time at which the run started; `None` for a job that is not running
     """
@@ -42,7 +42,11 @@ class RunFacts:
         """Return the facts about a run that starts."""
         return cls(
             run.job.name,
-            list(run.job.sources),
+            [
+                f"{name}.{source}".lstrip(".")
+                for name, stage in run.job.by_stage.items()
+                for source in stage.external_sources
+            ],
             run.id,
             run.engine,
             run.checkpoint,

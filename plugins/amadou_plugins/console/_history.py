@@ -18,6 +18,7 @@ from amadou_plugins.console._documents import (
     partition_documents,
     pipeline_document,
     source_documents,
+    stage_documents,
 )
 from amadou_plugins.console._facts import RunFacts
 from amadou_plugins.console._letters import Letters
@@ -114,6 +115,7 @@ class RunHistory:
         """Return the run's status, totals and current figures as a document of the API."""
         with self._lock:
             last, totals, facts = self._last, self._totals, self.facts
+            recent = self._recent_documents(now) if last is not None and last.stages else []
             return {
                 "job": facts.job,
                 "run": facts.id,
@@ -131,14 +133,14 @@ class RunHistory:
                 "last_batch": None if last is None else batch_document(last),
                 "sources": [] if last is None else source_documents(facts.sources, last),
                 "partitions": [] if last is None else partition_documents(last),
+                "stages": [] if last is None else stage_documents(last, recent, self._rate_span(now)),
             }
 
     def pipeline(self, now: datetime) -> dict[str, Any]:
         """Return the job's description, with the rates of its sources and ports, as a document of the API."""
         with self._lock:
-            span = self._rate_span(now)
-            recent = [orjson.loads(each.document).get("counts") for each in self._recent(now, span)]
-            return pipeline_document(self.facts.description, self._last, self._totals, list(filter(None, recent)), span)
+            recent = self._recent_documents(now)
+            return pipeline_document(self.facts.description, self._last, self._totals, recent, self._rate_span(now))
 
     def letters(self) -> dict[str, Any]:
         """Return the newest dead letters and late events as a document of the API."""
@@ -205,6 +207,11 @@ class RunHistory:
         started = self.facts.started
         running = _RATE_SPAN if started is None else self._until(now) - started.timestamp()
         return min(_RATE_SPAN, max(running, 1.0))
+
+    def _recent_documents(self, now: datetime) -> list[dict[str, Any]]:
+        """Return the batches that were completed in the time over which rates are measured."""
+        recent = (orjson.loads(each.document) for each in self._recent(now, self._rate_span(now)))
+        return [each for each in recent if "counts" in each]
 
     def _recent(self, now: datetime, span: float) -> Iterator[_Batch]:
         since = self._until(now) - span

@@ -2,15 +2,19 @@
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from amadou import AmadouError, BatchReport, Metric, Run, hookimpl
 from amadou_plugins.metrics._spark import SPARK
 
+_Labels: TypeAlias = tuple[tuple[str, str], ...]
+"""Pairs of a label and its value. The first label is the job."""
+
 
 class PrometheusEndpoint:
     """A plugin that serves metrics over HTTP while a job with this plugin is running. The path ``/metrics`` returns the
-    metrics in the Prometheus format. Each metric has a ``job`` label. Multiple jobs can share an endpoint.
+    metrics in the Prometheus format. Each metric has a ``job`` label. Metrics of a job's stages also have a ``stage``
+    label. Multiple jobs can share an endpoint.
 
     Counters start at zero when the endpoint starts, as Prometheus expects of a restarted program.
 
@@ -27,7 +31,7 @@ class PrometheusEndpoint:
         self._port, self._address = port, address
         self._lock = threading.Lock()
         self._runs: set[str] = set()
-        self._families: dict[str, tuple[Metric, dict[tuple[str, ...], float]]] = {}
+        self._families: dict[str, tuple[Metric, dict[_Labels, float]]] = {}
         self._server: Any = None
         self._thread: Any = None
 
@@ -40,15 +44,18 @@ class PrometheusEndpoint:
             for metric in run.metrics:
                 _, numbers = self._families.setdefault(metric.name, (metric, {}))
                 if metric.kind == "counter" and metric.label is None:
-                    numbers.setdefault((run.job.name,), 0)
+                    for stage in run.job.by_stage if metric.by_stage else ("",):
+                        numbers.setdefault(_labels(run, metric, stage), 0)
 
     @hookimpl
     def amadou_batch_completed(self, run: Run, batch: BatchReport) -> None:
-        self._note(run, run.metrics, batch)
+        by_stage = [metric for metric in run.metrics if metric.by_stage and batch.stages]
+        self._note(run, [metric for metric in run.metrics if metric not in by_stage], {"": batch})
+        self._note(run, by_stage, batch.stages)
 
     @hookimpl
     def amadou_spark_progress(self, run: Run, progress: Mapping[str, Any]) -> None:
-        self._note(run, SPARK, progress)
+        self._note(run, SPARK, {"": progress})
 
     @hookimpl
     def amadou_run_ended(self, run: Run) -> None:
@@ -65,26 +72,29 @@ class PrometheusEndpoint:
         families = []
         with self._lock:
             for metric, numbers in self._families.values():
-                kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                labels = ["job"] if metric.label is None else ["job", metric.label]
-                families.append(kind(metric.name, metric.help, labels=labels))
-                for values, number in numbers.items():
-                    families[-1].add_metric(values, number)
+                is_counter = metric.kind == "counter"
+                family = (CounterMetricFamily if is_counter else GaugeMetricFamily)(metric.name, metric.help)
+                for labels, number in numbers.items():
+                    family.add_sample(f"{metric.name}_total" if is_counter else metric.name, dict(labels), number)
+                families.append(family)
         return families
 
-    def _note(self, run: Run, metrics: Iterable[Metric], report: Any) -> None:
-        job = run.job.name
+    def _note(self, run: Run, metrics: Iterable[Metric], reports: Mapping[str, Any]) -> None:
+        """
+        :param reports: the reports by stage; a single one with an empty name for the entire batch
+        """
         with self._lock:
             for metric in metrics:
                 _, numbers = self._families.setdefault(metric.name, (metric, {}))
                 if metric.kind == "gauge":
-                    for labels in [labels for labels in numbers if labels[0] == job]:
+                    for labels in [labels for labels in numbers if labels[0] == ("job", run.job.name)]:
                         del numbers[labels]
-                given = metric.read(report)
-                read = given.items() if isinstance(given, Mapping) else () if given is None else ((None, given),)
-                for value, number in read:
-                    labels = (job,) if value is None else (job, str(value))
-                    numbers[labels] = numbers.get(labels, 0) + number
+                for stage, report in reports.items():
+                    given = metric.read(report)
+                    read = given.items() if isinstance(given, Mapping) else () if given is None else ((None, given),)
+                    for value, number in read:
+                        labels = _labels(run, metric, stage, value)
+                        numbers[labels] = numbers.get(labels, 0) + number
 
     def _open(self) -> None:
         try:
@@ -112,3 +122,15 @@ class PrometheusEndpoint:
                 self._thread.join()
                 self.url = None
                 self._families.clear()
+
+
+def _labels(run: Run, metric: Metric, stage: str, value: Any = None) -> _Labels:
+    """Return the labels of a number.
+
+    :param stage: the stage's name; empty for a number of the entire batch
+    :param value: the value of the metric's own label
+    """
+    labels = [("job", run.job.name), *([("stage", stage)] if stage else [])]
+    if value is not None:
+        labels.append(("part" if stage and metric.label == "stage" else str(metric.label), str(value)))
+    return tuple(labels)

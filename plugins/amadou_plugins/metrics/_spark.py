@@ -1,5 +1,6 @@
 """Metrics from Spark's progress reports, which the hook `amadou_spark_progress` receives."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,11 +16,14 @@ def _phase_seconds(progress: Any) -> Mapping[str, float]:
 
 
 def _state(progress: Any) -> Mapping[str, float]:
-    """Return the metrics of the query's only stateful operator, without the metrics of individual partitions."""
-    reported: dict[str, Any] = {}
+    """Return the metrics of the query's stateful operators, one for each stage, without the metrics of individual
+    partitions.
+    """
+    reported: Counter[str] = Counter()
     for operator in progress["stateOperators"]:
-        reported |= operator | operator["customMetrics"]
-    return {name: number for name, number in reported.items() if isinstance(number, int | float) and "." not in name}
+        numbers = (operator | operator["customMetrics"]).items()
+        reported.update({name: number for name, number in numbers if isinstance(number, int | float)})
+    return {name: number for name, number in reported.items() if "." not in name}
 
 
 SPARK = (

@@ -8,8 +8,14 @@ from amadou import BatchReport, Metric, hookimpl
 @hookimpl
 def amadou_register_metrics() -> Iterable[Metric]:
     return [
-        Metric("amadou_batches", "Completed batches.", "counter", lambda batch: 1),
-        Metric("amadou_batch_seconds", "Duration of batches, in seconds.", "counter", lambda batch: batch.seconds),
+        Metric("amadou_batches", "Completed batches.", "counter", lambda batch: 1, by_stage=False),
+        Metric(
+            "amadou_batch_seconds",
+            "Duration of batches, in seconds.",
+            "counter",
+            lambda batch: batch.seconds,
+            by_stage=False,
+        ),
         Metric("amadou_records", "Records read.", "counter", lambda batch: batch.counts.records, "source"),
         Metric("amadou_events", "Events processed.", "counter", lambda batch: batch.counts.events),
         Metric("amadou_late_events", "Events behind the watermark.", "counter", lambda batch: batch.counts.late),

@@ -63,6 +63,7 @@ def stored_run(
     from amadou_runtime._run import reproduced
     from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.opened_state import job_for
+    from amadou_runtime.core.stages import qualified
     from amadou_runtime.core.trigger import trigger_interval
     from amadou_runtime.spark.checkpoint import absolute, read_metadata
     from amadou_runtime.spark.files import Files, checkpoint_files, local_files
@@ -84,9 +85,15 @@ def stored_run(
     metadata, record = read_metadata(files), read_job(files)
     job = job_for(target, params or {}, metadata)
     trigger, description = record.get("trigger"), record.get("description", {})
+    sources = [
+        qualified(stage, source["name"])
+        for stage, of in description.get("stages", {"": description}).items()
+        for source in of.get("sources", ())
+        if "stage" not in source
+    ]
     facts = RunFacts(
         job=metadata.job,
-        sources=[source["name"] for source in description.get("sources", ())],
+        sources=sources,
         id=metadata.run,
         engine="spark",
         checkpoint=place,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amadou import Job, Param
 from amadou.engine import HIDDEN, MISSING, params_of, shown_bytes
 from amadou.errors import CheckpointError
+from amadou_runtime.command.drawn_stages import drawn_stages
 from amadou_runtime.core.job_document import (
     connector_text,
     fetch_text,
@@ -18,6 +19,7 @@ from amadou_runtime.core.job_document import (
     setting_text,
     spec_kind,
 )
+from amadou_runtime.core.stages import qualified, readers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint: Path | None = None) -> None:
     """Print tables of a job's handler, state, ports, sources, dependencies and parameters. The parameters need not have
-    values.
+    values. For a job with several stages, print a picture of the stages, and then the tables of each stage.
 
     :param given: parameter values as strings, by name
     :param checkpoint: the job's checkpoint; if set, two more tables show the size of the stored state and the progress
@@ -38,10 +40,18 @@ def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint:
     params = {param.name: param for param in job.params}
     if all(_is_given(param, given) for param in params.values()) or set(given) - set(params):
         job = job.with_params(given)
-    console.print(_job_table(job), "")
-    for table in (_state(job), _lookups(job), _ports(job), _sources(job), _dependencies(job), _params(params, given)):
-        if table.row_count:
-            console.print(table)
+    if job.stages:
+        from rich.text import Text
+
+        console.print(Text(job.name, style="bold"), *drawn_stages(job), "", sep="\n", soft_wrap=True)
+    for name, stage in job.by_stage.items():
+        console.print(_job_table(stage), "")
+        of_stage = (_state(stage), _lookups(stage), _ports(stage, readers(job, name)), _sources(stage))
+        for table in (*of_stage, _dependencies(stage)):
+            if table.row_count:
+                console.print(table)
+    if params:
+        console.print(_params(params, given))
     if checkpoint is not None:
         for table in _progress(checkpoint):
             console.print(table)
@@ -77,11 +87,17 @@ def _lookups(job: Job) -> "Table":
     return table
 
 
-def _ports(job: Job) -> "Table":
+def _ports(job: Job, fed: Mapping[str, Sequence[str]]) -> "Table":
+    """
+    :param fed: the stages that each port feeds
+    """
     table = _table("Ports", "port", "type", "sink", "guarantee")
     for name, spec in job.ports.items():
         label = [name, spec.shown_type()]
-        if name not in job.sinks:
+        for stage in fed.get(name, ()):
+            table.add_row(*label, f"stage {stage}", "exactly-once")
+            label = ["", ""]
+        if name not in job.sinks and name not in fed:
             table.add_row(*label, "JSON lines in the checkpoint", "exactly-once")
         for sink in [sink for port, sink in job.all_sinks if port == name]:
             table.add_row(*label, connector_text(sink), sink.guarantee)
@@ -93,6 +109,7 @@ def _sources(job: Job) -> "Table":
     table = _table("Sources", "source", "from", "bounded", "events by")
     for name, source in job.sources.items():
         bounded = "?" if params_of([source]) else "yes" if source.bounded else "no"
+        bounded = "" if name in job.fed_sources else bounded
         by = (
             "key_event of the handler" if source.key_event is None else getattr(source.key_event, "__name__", "its own")
         )
@@ -109,7 +126,13 @@ def _progress(checkpoint: Path) -> list["Table"]:
         if done is None:
             return [_partitions(None, ())]
         kept = json.loads((directory / str(done)).read_text())
-        return [_stored_state(done, kept["ranges"]), _partitions(done, kept["partitions"])]
+        stages = kept.get("stages", {"": kept})
+        partitions = [
+            {**each, "source": qualified(name, each["source"])}
+            for name, of in stages.items()
+            for each in of["partitions"]
+        ]
+        return [_stored_state(done, {name: of["ranges"] for name, of in stages.items()}), _partitions(done, partitions)]
     except FileNotFoundError:
         why = "this directory does not contain a run's checkpoint: check that the path is correct and local"
         raise CheckpointError(str(checkpoint), why) from None
@@ -117,17 +140,23 @@ def _progress(checkpoint: Path) -> list["Table"]:
         raise CheckpointError(str(checkpoint), f"its progress cannot be read: check the files ({error})") from error
 
 
-def _stored_state(done: int, stored: Mapping[str, Sequence[Any]]) -> "Table":
+def _stored_state(done: int, stored: Mapping[str, Mapping[str, Sequence[Any]]]) -> "Table":
+    """
+    :param stored: the statuses of the key ranges, by stage
+    """
     from amadou_runtime.spark.key_range import RangeStatus
 
-    ranges = [RangeStatus(*status) for status in stored.values()]
-    table = _table(f"Stored state after batch {done}", "keys", "entries", "size", "timers pending")
-    table.add_row(
-        f"{sum(each.keys for each in ranges):,}",
-        f"{sum(each.entries for each in ranges):,}",
-        shown_bytes(sum(each.state_bytes for each in ranges)),
-        f"{sum(each.timers_pending for each in ranges):,}",
-    )
+    columns = ([] if "" in stored else ["stage"]) + ["keys", "entries", "size", "timers pending"]
+    table = _table(f"Stored state after batch {done}", *columns)
+    for stage, statuses in stored.items():
+        ranges = [RangeStatus(*status) for status in statuses.values()]
+        table.add_row(
+            *([stage] if stage else []),
+            f"{sum(each.keys for each in ranges):,}",
+            f"{sum(each.entries for each in ranges):,}",
+            shown_bytes(sum(each.state_bytes for each in ranges)),
+            f"{sum(each.timers_pending for each in ranges):,}",
+        )
     return table
 
 

@@ -9,16 +9,18 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl, unquote
 
 import attrs
 
-from amadou import Job, Param, Secret
+from amadou import Job, Param, Secret, Stage
 from amadou.engine import names_secret
 from amadou.errors import AmadouError, LoadError
-from amadou_runtime.plugins.hooks import plugins_of
+from amadou_runtime.plugins.hooks import Plugins, plugins_of
 
+S = TypeVar("S", Job, Stage)
+T = TypeVar("T")
 _READABLE = (bool, int, float, timedelta, str, Secret)
 _OPTIONS = "options"
 _LOGIN = re.compile("//[^/@]*@")
@@ -30,9 +32,11 @@ def with_connectors(
 ) -> Job:
     """Return a job with the connectors and additional plugins that the command line specifies.
 
-    :param sources: the specification of each source to add or replace, by the source's name
-    :param sinks: the specifications of a port's sinks, by the port's name
-    :raises LoadError: a specification's KIND is not the name of a connector, or a connector cannot be created
+    :param sources: the specification of each source to add or replace, by the source's name; in a job with several
+        stages, by ``<stage>.<source>``
+    :param sinks: the specifications of a port's sinks, by the port's name or ``<stage>.<port>``
+    :raises LoadError: a specification's KIND is not the name of a connector, a connector cannot be created, or the job
+        does not have a stage
     :raises PluginError: a plugin cannot be loaded
     :raises JobError: the job does not have one of the ports, or has other mistakes
     """
@@ -40,16 +44,41 @@ def with_connectors(
         return job
     named = (*job.plugins, *plugins)
     known = plugins_of(named)
+    if not job.stages:
+        return attrs.evolve(_with(job, sources, sinks, known), plugins=named)
+    for option, names in (("--source", sources), ("--sink", sinks)):
+        for name in names:
+            if name.partition(".")[0] not in job.stages or "." not in name:
+                example = f"{next(iter(job.stages))}.{name.rpartition('.')[2]}"
+                raise LoadError(
+                    f"{option} {name}", f"name one of the stages ({', '.join(job.stages)}), as in {example}"
+                )
+    stages = {
+        stage: _with(of, _of_stage(stage, sources), _of_stage(stage, sinks), known, f"{stage}.")
+        for stage, of in job.stages.items()
+    }
+    return attrs.evolve(job, stages=stages, plugins=named)
+
+
+def _of_stage(stage: str, named: Mapping[str, T]) -> dict[str, T]:
+    return {name.partition(".")[2]: value for name, value in named.items() if name.partition(".")[0] == stage}
+
+
+def _with(of: S, sources: Mapping[str, str], sinks: Mapping[str, Sequence[str]], known: Plugins, prefix: str = "") -> S:
+    """Return a job or a stage with more connectors.
+
+    :param prefix: text before names in error messages
+    """
     more_sources = {}
     for name, text in sources.items():
-        replaced = job.sources.get(name)
+        replaced = of.sources.get(name)
         key_event = None if replaced is None else replaced.key_event
-        more_sources[name] = _connector(f"--source {name}", text, known.sources(), key_event)
+        more_sources[name] = _connector(f"--source {prefix}{name}", text, known.sources(), key_event)
     more_sinks: dict[str, Any] = {}
     for port, texts in sinks.items():
-        named_sinks = [_connector(f"--sink {port}", text, known.sinks()) for text in texts]
+        named_sinks = [_connector(f"--sink {prefix}{port}", text, known.sinks()) for text in texts]
         more_sinks[port] = named_sinks[0] if len(named_sinks) == 1 else named_sinks
-    return attrs.evolve(job, sources={**job.sources, **more_sources}, sinks={**job.sinks, **more_sinks}, plugins=named)
+    return attrs.evolve(of, sources={**of.sources, **more_sources}, sinks={**of.sinks, **more_sinks})
 
 
 def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any = None) -> Any:

@@ -11,7 +11,7 @@ from rich.text import Text
 from amadou_plugins.console._text import shown_figure, shown_number, shown_seconds, shown_time
 from amadou_runtime.command.printable import printable
 from amadou_runtime.command.sparkline import Sparkline
-from amadou_runtime.command.top_view import Overview, SourceProgress, View
+from amadou_runtime.command.top_view import Overview, SourceProgress, StageProgress, View
 
 _WIDE = 100
 """Width from which the figures have one more column."""
@@ -103,7 +103,10 @@ def _figures(view: View, *, is_wide: bool) -> Iterator[Table | Text]:
     yield _charts(view, is_wide=is_wide)
     if last.stage_seconds:
         yield Text()
-        yield _stages(last.stage_seconds)
+        yield _parts(last.stage_seconds)
+    if view.overview.stages:
+        yield Text()
+        yield _stages(view.overview.stages)
 
 
 def _charts(view: View, *, is_wide: bool) -> Table:
@@ -132,9 +135,19 @@ def _batch_time(overview: Overview) -> Text | None:
     return _cell(f"{shown_seconds(seconds)} of {shown_seconds(trigger)}", style)
 
 
-def _stages(stage_seconds: Mapping[str, float]) -> Table:
+def _parts(stage_seconds: Mapping[str, float]) -> Table:
     table = _table(("Last batch", *stage_seconds), stage_seconds)
     table.add_row(_cell("over all tasks", "dim"), *(_cell(shown_seconds(each)) for each in stage_seconds.values()))
+    return table
+
+
+def _stages(stages: Iterable[StageProgress]) -> Table:
+    numbers = ("Events", "Keys", "Timers pending")
+    table = _table(("Stage", "Watermark", *numbers), numbers)
+    for each in stages:
+        figures = (shown_figure(each.events_per_second, "1/s"), shown_number(each.keys))
+        row = (each.name, shown_time(each.watermark), *figures, shown_number(each.timers_pending))
+        table.add_row(*map(_cell, row))
     return table
 
 

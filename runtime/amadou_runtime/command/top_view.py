@@ -46,6 +46,17 @@ class SourceProgress:
 
 
 @attrs.frozen
+class StageProgress:
+    """The current figures of a stage."""
+
+    name: str
+    watermark: datetime | None
+    events_per_second: float
+    keys: int
+    timers_pending: int
+
+
+@attrs.frozen
 class Totals:
     """Counts of a run."""
 
@@ -70,6 +81,7 @@ class Overview:
     totals: Totals
     last_batch: Batch | None
     sources: tuple[SourceProgress, ...]
+    stages: tuple[StageProgress, ...] = ()
 
 
 @attrs.frozen

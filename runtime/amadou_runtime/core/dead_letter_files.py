@@ -1,6 +1,7 @@
 """Reads dead letters from files."""
 
 import base64
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import attrs
 import orjson
 
+from amadou import Job
 from amadou.engine import DEAD_LETTERS, unpack
 from amadou.errors import AmadouError, LoadError
 
@@ -51,16 +53,29 @@ def read_letters(
     if not found:
         raise LoadError(shown, "no dead letters were found: check the path")
     jobs = sorted({letter.fields["job"] for letter in found})
-    if len(jobs) > 1:
+    if len({job.rpartition(".")[0] or job for job in jobs}) > 1:  # otherwise they may be the stages of one job
         raise LoadError(shown, f"the dead letters are from multiple jobs ({', '.join(jobs)}): pass one job's files")
     return found
+
+
+def stage_of(letter: Letter, job: Job) -> str:
+    """Return the name of the stage that wrote a dead letter; empty in a job with one handler.
+
+    :raises LoadError: another job wrote the dead letter
+    """
+    written_by = letter.fields["job"]
+    stage = next((name for name, of in job.by_stage.items() if of.name == written_by), None)
+    if stage is None:
+        raise LoadError(job.name, f"the dead letters are from the job {written_by!r}: use that job")
+    return stage
 
 
 def _files(path: Path) -> list[Path]:
     """Return the dead-letter files in a directory, in the order of their batches. For a file, return only this file."""
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob(f"{DEAD_LETTERS}-*.jsonl"))
+    names = re.compile(rf"(.+\.)?{DEAD_LETTERS}-.*\.jsonl")  # a stage's files begin with its name
+    found = sorted(file for file in path.iterdir() if names.fullmatch(file.name))
     if not found:
         raise LoadError(str(path), f"the directory contains no {DEAD_LETTERS}-….jsonl files: correct the path")
     return found

@@ -95,11 +95,26 @@ class DeadLetters:
 
         return guarded
 
-    def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
-        """Return the encoded dead letter for a record on which `key_event` failed."""
+    def of_record(
+        self,
+        source: str,
+        record: Any,
+        failed: CallbackError,
+        *,
+        timestamp: datetime | None = None,
+        encoded: Any = None,
+    ) -> Any:
+        """Return the encoded dead letter for a record on which `key_event` failed.
+
+        :param record: the record, or the value of a port that feeds the job
+        :param timestamp: the time of the callback that collected the value
+        :param encoded: the encoded value
+        """
         note_failure(self._failures, "key_event", failed.error)
-        packed = {"key": None, "record": record, "state": {}, "timers": [], "next_timers": {}}
-        return self._encoded(self._letter(failed, source, record, packed))
+        stored = record if encoded is None else encoded
+        packed = {"key": None, "record": stored, "state": {}, "timers": [], "next_timers": {}}
+        letter = self._letter(failed, source, record, packed)
+        return self._encoded(attrs.evolve(letter, timestamp=timestamp))
 
     def of_late(self, source: str, event: KeyedEvent[Any], watermark: datetime, failed: CallbackError) -> Any:
         """Return the encoded dead letter for a late event that the `late_events` sink cannot encode."""

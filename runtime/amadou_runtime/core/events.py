@@ -65,6 +65,12 @@ def pack_events(events: list[Any]) -> bytes:
     return pack([pack(events[0::3]), pack(events[1::3]), pack(events[2::3])])
 
 
+def without_turns(events: bytes) -> bytes:
+    """Return packed events from a `FromPort` source with their values alone; see `feeding.Turn`."""
+    (run,) = in_order([Chunk("", FED, events)])
+    return pack_events([part for event in zip(run.keys, run.timestamps, run.values, strict=True) for part in event])
+
+
 def in_order(chunks: Sequence[Chunk]) -> list[Run]:
     """Return a batch's events in the order of `semantics.md` 7, as runs of consecutive events from the same source."""
     by_source: dict[str, Run] = {}

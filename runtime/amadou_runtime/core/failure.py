@@ -64,6 +64,7 @@ def failed_batch(number: int, error: AmadouError, began: float) -> FailedBatch:
     line = shown_error(error)
     if isinstance(error, CallbackError):
         line = f"{error.handler}.{error.callback} failed: {error.error}"
+        line = line if error.stage is None else f"stage {error.stage}: {line}"
     return FailedBatch(
         number,
         shortened(line.splitlines()[0], _RECORD_LIMIT),

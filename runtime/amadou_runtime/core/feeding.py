@@ -48,6 +48,11 @@ def fed_records(collected: Iterable[Sequence[Any]]) -> list[FedRecord]:
     return in_key_order(records, lambda record: tuple(record.turn))
 
 
+def replayed_record(timestamp: datetime | None, encoded: Any) -> FedRecord:
+    """Return a record of a dead letter."""
+    return FedRecord(Turn(0, None, 0), timestamp, encoded)
+
+
 def fed_by(job: Job, outputs: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, list[FedRecord]]:
     """Return the records of a job's `FromPort` sources, by source.
 
@@ -78,9 +83,24 @@ def fed_key_event(source: FedSource, key_event: Callable[[Any], Any]) -> Callabl
     return events_of
 
 
+def fed_value(source: FedSource, record: Any) -> Any:
+    """Return the value of a record of a `FromPort` source; in encoded form if the value cannot be decoded."""
+    if not isinstance(record, FedRecord):  # a scripted event
+        return record
+    try:
+        return source.spec.feed_codec().decode(record.encoded)
+    except Exception:  # the user's codec can fail; this failure may be the very error to report
+        return record.encoded
+
+
 def _placed(event: KeyedEvent[Any], record: FedRecord) -> KeyedEvent[Any]:
     timestamp: Any = event.timestamp or record.timestamp
     return KeyedEvent(event.key, timestamp, [*record.turn, event.value])
+
+
+def without_turn(event: KeyedEvent[Any]) -> KeyedEvent[Any]:
+    """Return an event that `fed_key_event` returned, with its value alone."""
+    return event._replace(value=event.value[-1])
 
 
 def take_turns(events: Iterable[tuple[Key, datetime, Any]]) -> Iterator[tuple[Key, datetime, Any]]:

@@ -9,14 +9,16 @@ from typing import Any
 import attrs
 
 from amadou import Component, Job, Lookup, Param
-from amadou.engine import HIDDEN, names_secret, params_of
+from amadou.engine import HIDDEN, FedSource, names_secret, params_of
 from amadou.text import shortened
 
 _TEXT = 500
 
 
 def job_document(job: Job) -> dict[str, Any]:
-    """Return a job's handler, state, ports, sources and settings; see `Run.description`."""
+    """Return a job's handler, state, ports, sources and settings, or those of its stages; see `Run.description`."""
+    if job.stages:
+        return {"job": job.name, "stages": {name: job_document(stage) for name, stage in job.by_stage.items()}}
     return {
         "job": job.name,
         "handler": handler_name(job),
@@ -33,7 +35,8 @@ def job_document(job: Job) -> dict[str, Any]:
             {
                 "name": name,
                 "connector": _shown(source),
-                "bounded": None if params_of([source]) else source.bounded,
+                "bounded": None if isinstance(source, FedSource) or params_of([source]) else source.bounded,
+                **({"stage": source.stage, "port": source.port} if isinstance(source, FedSource) else {}),
             }
             for name, source in job.sources.items()
         ],
@@ -92,6 +95,8 @@ def job_settings(job: Job) -> dict[str, str]:
 
 def connector_text(connector: Any) -> str:
     """Return the code that creates a connector, without settings that have default values. Secrets are hidden."""
+    if isinstance(connector, FedSource):
+        return f"FromPort({connector.stage!r}, {connector.port!r})"
     kind = type(connector)
     if not attrs.has(kind):
         return repr(connector)

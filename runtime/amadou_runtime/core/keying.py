@@ -25,7 +25,7 @@ from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
 from amadou_runtime.core.failure import callback_error
-from amadou_runtime.core.feeding import fed_key_event
+from amadou_runtime.core.feeding import FedRecord, fed_key_event, fed_value, without_turn
 from amadou_runtime.core.references import entry_event
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stopwatch import Stopwatch
@@ -125,6 +125,7 @@ class Keying:
         self._of = job.handler
         self._handler = type(job.handler).__name__
         self._source = source
+        self._fed = job.fed_sources.get(source)
         self._key_event = key_event
         self._groups = groups
         assert job.max_ahead is None or isinstance(job.max_ahead, timedelta)
@@ -213,7 +214,10 @@ class Keying:
 
     def _letter(self, record: Any, error: CallbackError) -> Any:
         assert self._letters is not None
-        return self._letters.of_record(self._source, record, error)
+        if self._fed is None or not isinstance(record, FedRecord):
+            return self._letters.of_record(self._source, record, error)
+        value = fed_value(self._fed, record)
+        return self._letters.of_record(self._source, value, error, timestamp=record.timestamp, encoded=record.encoded)
 
     def _pack(self, records: Iterable[Any], now: int, letters: list[Any] | None) -> KeyedRecords:
         """
@@ -331,6 +335,14 @@ class Keying:
         return packed
 
     def _failed(self, record: Any, event: Any, error: Exception, returned: Any = None) -> CallbackError:
+        """
+        :param record: the record; or the event, if msgpack cannot encode it
+        :param event: the event that `key_event` returned last
+        :param returned: everything that `key_event` returned
+        """
+        if self._fed is not None:
+            event = without_turn(event) if type(event) is KeyedEvent else event
+            record = event if type(record) is KeyedEvent else fed_value(self._fed, record)
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             error = self._explained(event, error, returned)
         return callback_error(

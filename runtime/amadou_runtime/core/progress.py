@@ -6,6 +6,7 @@ from datetime import datetime
 import attrs
 
 from amadou import Counts, PartitionReport
+from amadou.event_time import FIRST_TIME
 
 
 @attrs.frozen
@@ -14,8 +15,8 @@ class Progress:
 
     :param job: the job's name
     :param batches: number of completed batches
-    :param counts: the total counts of all completed batches
-    :param events_per_second: number of events processed per second in the most recent batches
+    :param counts: the total counts of all completed batches. The counts of several stages are added up
+    :param events_per_second: number of events processed per second in the most recent batches, by all stages
     :param watermark: the watermark of the last completed batch
     :param partitions: the progress of each source partition
     :param seconds: number of seconds since the run started
@@ -37,5 +38,8 @@ class Progress:
 
     @property
     def held_back_by(self) -> PartitionReport | None:
-        """The first partition that holds the watermark back; `None` if there is none."""
-        return next((partition for partition in self.partitions if partition.holds_back), None)
+        """The partition that holds the watermark back; `None` if there is none. Of several stages, the partition that
+        is furthest behind.
+        """
+        holding = [partition for partition in self.partitions if partition.holds_back]
+        return min(holding, key=lambda each: each.newest or FIRST_TIME, default=None)

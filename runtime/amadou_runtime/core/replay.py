@@ -13,7 +13,7 @@ from amadou import Job
 from amadou.engine import pack, unpack
 from amadou.errors import LoadError
 from amadou.event_time import to_micros
-from amadou_runtime.core.dead_letter_files import Letter
+from amadou_runtime.core.dead_letter_files import Letter, stage_of
 from amadou_runtime.core.failed_call import FailedCall
 
 CALLBACKS = ("key_event", "on_event", "on_timer_expired")
@@ -32,13 +32,16 @@ class ReplayedLetter:
     :param callback: the callback that failed: one of `CALLBACKS`, or `CALL`
     :param source: the name of the record's or event's source; `None` for timers and calls
     :param content: the record; or the event's key, timestamp and value; or the timer's key, time in microseconds and
-        tag; or the fields of a `FailedCall`
+        tag; or the fields of a `FailedCall`. The record of a `FromPort` source is the time of the callback that
+        collected the value, and the encoded value
+    :param stage: the stage that wrote the dead letter; empty in a job with one handler
     """
 
     id: str
     callback: str
     source: str | None
     content: Any
+    stage: str = ""
 
     def line(self) -> str:
         """Return the dead letter as a line of text."""
@@ -55,7 +58,7 @@ class ReplayedLetter:
 class Plan:
     """The dead letters to replay, and the numbers of dead letters that are skipped.
 
-    :param steps: the dead letters to replay in each batch
+    :param steps: the dead letters to replay in each batch, all of the same stage
     :param before: number of dead letters that earlier replays processed
     :param others: number of dead letters that cannot be replayed, by callback
     """
@@ -71,26 +74,30 @@ def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[
     :param replayed: the ids of dead letters that earlier replays processed
     :raises LoadError: a dead letter is from another job, or needs a source or component that the job does not have
     """
-    found, others = [], Counter[str]()
-    seen = Counter[str]()
+    found: dict[str, list[ReplayedLetter]] = {stage: [] for stage in job.by_stage}
+    others, seen = Counter[str](), Counter[str]()
     for letter in letters:
         fields = letter.fields
         digest = hashlib.sha256(letter.line).hexdigest()[:32]
         seen[digest] += 1
-        if fields["job"] != job.name:
-            raise LoadError(job.name, f"the dead letters are from the job {fields['job']!r}: replay them with that job")
+        stage = stage_of(letter, job)
         callback = fields["callback"]
         if callback not in CALLBACKS and not letter.packed.get("call"):
             others[callback] += 1
         elif callback in ("key_event", "on_event") and letter.packed["record"] is None:
             others[f"{callback} (record could not be encoded)"] += 1
         else:
-            found.append(_replayed(f"{digest}-{seen[digest]}", letter, job))
-    fresh = [letter for letter in found if letter.id not in replayed]
-    return Plan(_steps(fresh), len(found) - len(fresh), others)
+            again = _replayed(f"{digest}-{seen[digest]}", letter, job.by_stage[stage])
+            found[stage].append(attrs.evolve(again, stage=stage))
+    fresh = {stage: [letter for letter in of if letter.id not in replayed] for stage, of in found.items()}
+    before = sum(len(of) - len(fresh[stage]) for stage, of in found.items())
+    return Plan([step for of in fresh.values() for step in _steps(of)], before, others)
 
 
 def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
+    """
+    :param job: the stage that wrote the letter, as a job
+    """
     fields, packed = letter.fields, letter.packed
     callback, source = fields["callback"], fields["source"]
     if callback == "on_timer_expired":
@@ -101,9 +108,10 @@ def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
         return ReplayedLetter(name, CALL, None, list(_failed_call(letter, job)))
     if source not in job.sources:
         raise LoadError(job.name, f"the job has no source {source!r}, which a dead letter needs: add this source")
-    return ReplayedLetter(
-        name, callback, source, packed["record"] if callback == "key_event" else list(packed["record"])
-    )
+    record = packed["record"] if callback == "key_event" else list(packed["record"])
+    if callback == "key_event" and source in job.fed_sources:
+        record = [fields["timestamp"] and datetime.fromisoformat(fields["timestamp"]), record]
+    return ReplayedLetter(name, callback, source, record)
 
 
 def _failed_call(letter: Letter, job: Job) -> FailedCall:

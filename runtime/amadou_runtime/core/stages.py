@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from amadou import BatchReport, Job
-from amadou.errors import CallbackError
+from amadou.errors import CallbackError, LookupFailedError
 
 
 def qualified(stage: str, name: str) -> str:
@@ -23,6 +23,15 @@ def depth(job: Job) -> int:
     return max(depths.values())
 
 
+def readers(job: Job, stage: str) -> dict[str, list[str]]:
+    """Return the names of the stages that each port of a stage feeds."""
+    found: dict[str, list[str]] = {}
+    for name, of in job.by_stage.items():
+        for port in {source.port for source in of.fed_sources.values() if source.stage == stage}:
+            found.setdefault(port, []).append(name)
+    return found
+
+
 def whole_report(reports: Mapping[str, BatchReport]) -> BatchReport:
     """Return the report of a batch, from those of its stages."""
     return reports[""] if "" in reports else BatchReport.of_stages(reports)
@@ -30,12 +39,16 @@ def whole_report(reports: Mapping[str, BatchReport]) -> BatchReport:
 
 @contextmanager
 def errors_of_stage(name: str) -> Iterator[None]:
-    """Let the errors of callbacks name a stage.
+    """Let the errors of callbacks and lookups name a stage.
 
     :param name: the stage's name; empty for a job with one handler
     """
     try:
         yield
     except CallbackError as error:
-        error.stage = name or None
+        error.stage = error.stage or name or None
+        raise
+    except LookupFailedError as error:
+        if name:
+            error.args = (f"stage {name}: {error}",)
         raise

@@ -248,7 +248,9 @@ class Watermark:
         return reports
 
     def _holding(self, now: int) -> tuple[str, str] | None:
-        """Return the partition that holds the watermark back; if several are equally far behind, the first by name."""
+        """Return the partition that holds the watermark back; if several are equally far behind, the first by name.
+        Return `None` if there is no such partition, or if a `FromPort` source is further behind.
+        """
         unseen = self._unseen()
         if unseen is not None:
             return unseen
@@ -257,7 +259,10 @@ class Watermark:
             for source in self._counting(now)[0]
             for partition in self._counting_partitions(source, now)
         ]
-        return min(reached)[1:] if reached else None
+        furthest = min(reached, default=None)
+        if furthest is None or any(fed is None or fed < furthest[0] for fed in self._fed.values()):
+            return None
+        return furthest[1:]
 
     def _at(self, now: int) -> int | None:
         """Return the watermark at a clock time, assuming that no events arrive before that time, and that the

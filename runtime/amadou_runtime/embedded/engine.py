@@ -29,7 +29,7 @@ from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, Proce
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.references import ReferenceTable, new_tables, read_table, with_updates
 from amadou_runtime.core.samples import Samples
-from amadou_runtime.core.stages import depth, errors_of_stage, whole_report
+from amadou_runtime.core.stages import depth, errors_of_stage, qualified, whole_report
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, newest_of
 from amadou_runtime.embedded.savepoints import JobProgress, load_savepoint, save
@@ -247,7 +247,7 @@ def run_embedded(
     """
     job = with_all_sinks(job, None)
     check_connectors(job)
-    stages = {name: EmbeddedStage(stage) for name, stage in job.by_stage.items()}
+    stages = {name: EmbeddedStage(stage, name) for name, stage in job.by_stage.items()}
     if savepoint is not None:
         stages[""].progress = load_savepoint(job, savepoint, stages[""].engine)
     warnings = {name: DroppedWarning(stage) for name, stage in job.by_stage.items()}
@@ -268,7 +268,8 @@ def run_embedded(
                         stage.engine.read_tables(clock_time())
             results = process_batch(stages, records, clock_time(), number)
             committing = {
-                name: write_outputs(stage.job, run, number, results[name].outputs) for name, stage in stages.items()
+                name: write_outputs(stage.job, run, number, results[name].outputs, name)
+                for name, stage in stages.items()
             }
         except AmadouError as error:
             hooks.batch_failed(failed_batch(number, error, began))
@@ -296,11 +297,13 @@ class EmbeddedStage:
     """A stage of a run, with its progress.
 
     :param job: the stage as a job
+    :param name: the stage's name; empty for a job with one handler
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, name: str) -> None:
         self.job = job
-        self.engine = Embedded(job)
+        with errors_of_stage(name):
+            self.engine = Embedded(job)
         self.progress = JobProgress(job)
 
     def finish(self, result: BatchResult, number: int, began: float, committing: Mapping[str, float]) -> BatchReport:
@@ -355,11 +358,17 @@ def feed(stages: Mapping[str, EmbeddedStage]) -> None:
         stage.progress.watermark.feed(reached)
 
 
-def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:
-    """Write and commit one batch's outputs as one part per port. Return the seconds that each stage took."""
+def write_outputs(
+    job: Job, run: str, number: int, outputs: Mapping[str, list[Any]], stage: str = ""
+) -> dict[str, float]:
+    """Write and commit one batch's outputs as one part per port. Return the seconds that writing and committing took.
+
+    :param stage: the stage's name; empty in a job with one handler
+    """
     seconds = {"writing": 0.0, "committing": 0.0}
     for port in job.sinks:
-        sink, batch = sink_of(job, port), SinkBatch(run, job.name, port, number, port_codec(job, port))
+        batch = SinkBatch(run, job.name, qualified(stage, port), number, port_codec(job, port))
+        sink = sink_of(job, port)
         began = perf_counter()
         writer = sink.open(batch, "00000")
         try:

@@ -169,14 +169,26 @@ def _numbers(files: Files) -> list[int]:
 
 
 def _line(batch: BatchReport | FailedBatch) -> str:
+    if isinstance(batch, BatchReport) and batch.stages:  # `BatchReport.of_stages` adds up the rest
+        document = {"stages": {stage: _document(each) for stage, each in batch.stages.items()}}
+    else:
+        document = _document(batch)
+    return orjson.dumps(document).decode()
+
+
+def _document(batch: BatchReport | FailedBatch) -> Any:
+    """Return a batch without its dead letters and late events."""
     if isinstance(batch, BatchReport):
         batch = attrs.evolve(batch, dead_letters=(), late_events=())
-    return orjson.dumps(_converter().unstructure(batch)).decode()
+    return _converter().unstructure(batch)
 
 
 def _batch(line: str) -> BatchReport | FailedBatch | None:
     try:
         entry = orjson.loads(line)
+        if "stages" in entry:
+            stages = entry["stages"].items()
+            return BatchReport.of_stages({name: _converter().structure(each, BatchReport) for name, each in stages})
         kind = FailedBatch if "failed" in entry else BatchReport
         batch: BatchReport | FailedBatch = _converter().structure(entry, kind)
     except Exception:  # cattrs raises many kinds of errors for lines that another release has written

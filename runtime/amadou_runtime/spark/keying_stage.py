@@ -51,7 +51,7 @@ class KeyingStage:
         number = itertools.count()
         time = BatchTime.of_task(self.payload.stage)
         try:
-            worker = self.payload.load().opened()
+            worker = self.payload.opened()
             for batch in batches:
                 began = perf_counter()
                 for partition, position, cells in runs_of(batch, task):

@@ -172,7 +172,7 @@ class _OutputRows:
                     yield from self._keyed(payload, source, fed[of.port])
 
     def _keyed(self, payload: Payload, source: str, collected: Iterable[Any]) -> Iterator[Any]:
-        worker, time = payload.load().opened(), BatchTime.of_task(payload.stage)
+        worker, time = payload.opened(), BatchTime.of_task(payload.stage)
         began = perf_counter()
         for records in blocks_of(fed_records(collected)):
             rows = Rows(payload, time, began)
@@ -193,7 +193,7 @@ class _OutputRows:
         if stage == self._stage.later[0]:
             self.add(number, chunk)
         else:
-            self.add(_PASSING - abs(number), pack_compressed([stage, number, chunk]))
+            self.add(*passing_row(stage, number, chunk))
 
     def to_arrow(self) -> Any:
         """Return the rows with the columns of the next stage, and forget them."""
@@ -206,6 +206,15 @@ class _OutputRows:
             return pa.record_batch(columns, ["range", "result"])
         columns.insert(1, pa.nulls(len(rows), pa.timestamp("us", tz="UTC")))
         return pa.record_batch(columns, ["range", "event_time", "chunk"])
+
+
+def passing_row(stage: str, number: int, chunk: bytes) -> tuple[int, bytes]:
+    """Return the range number and the chunk of a row that stages pass on.
+
+    :param stage: the stage that the row is meant for
+    :param number: the range number there
+    """
+    return _PASSING - abs(number), pack_compressed([stage, number, chunk])
 
 
 end_with_spark()

@@ -18,6 +18,7 @@ from amadou_runtime.core.failure import cannot_travel, user_traceback
 from amadou_runtime.core.keying import Keying, key_event_of, keyed_sources
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.ports import named_codecs
+from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.spark import modules as shipping
 from amadou_runtime.spark.reference_files import WorkerReferences
@@ -92,6 +93,15 @@ class Payload:
             _workers[self.run] = workers
             _rest_collector()
         return workers[self.stage]
+
+    def opened(self) -> Worker:
+        """Load the stage, and return the opened worker.
+
+        :raises CallbackError: the handler's `open` failed
+        """
+        worker = self.load()
+        with errors_of_stage(self.stage):
+            return worker.opened()
 
     def _stages(self) -> dict[str, Job]:
         shipping.take(self.modules)

@@ -3,10 +3,10 @@
 At its start, a run stores the dead letters to replay as one file in the checkpoint. A separate stream reads these
 files, and Spark stores the stream's offset in the checkpoint like any other offset. Each dead letter therefore takes
 effect exactly once, even if runs are killed. Every later run with the same checkpoint also reads the stream, and
-replays the remaining dead letters.
+replays the remaining dead letters. In a job with several stages, each stage has a directory with files and a stream.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -14,13 +14,15 @@ import attrs
 
 from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError, CheckpointError
-from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.events import Chunk, pack_events, without_turns
 from amadou_runtime.core.failed_call import FailedCall
+from amadou_runtime.core.feeding import replayed_record
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.operator import ReplayedGroup
 from amadou_runtime.core.replay import CALL, ReplayedLetter
+from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.checkpoint import absolute
-from amadou_runtime.spark.clock import BatchTime
+from amadou_runtime.spark.clock import BatchTime, stream_name
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, failed_rows, order_of, runs_of
@@ -31,42 +33,49 @@ from amadou_runtime.spark.summary import Summary
 REPLAY_DIRECTORY = "replay"
 _SUFFIX = ".txt"
 REPLAY_STREAM = "amadou__replay"
-"""Name of the stream in Spark. No source's stream has this name."""
+"""Name of the stream in Spark, followed by `stream_name` of a stage. No source's stream has such a name."""
 
 
-def recorded_letters(spark: Any, checkpoint: str) -> set[str]:
+def recorded_letters(spark: Any, checkpoint: str, stages: Iterable[str] = ("",)) -> set[str]:
     """Return the ids of the dead letters that are stored in a checkpoint for replay.
 
+    :param stages: the names of the job's stages; see `Job.by_stage`
     :raises CheckpointError: no run has used the checkpoint
     """
     files = checkpoint_files(spark, absolute(checkpoint))
     if not files.exists("offsets"):
         raise CheckpointError(checkpoint, "no run has used it: pass the checkpoint that the dead letters came from")
-    texts = (files.read(f"{REPLAY_DIRECTORY}/{name}") or "" for name in _names(files))
+    texts = (files.read(f"{_directory(stage)}/{name}") or "" for stage in stages for name in _names(files, stage))
     return {line.partition(" ")[0] for text in texts for line in text.splitlines()}
 
 
 def note(files: Files, letters: Sequence[ReplayedLetter]) -> None:
-    """Store dead letters atomically, for replay in one batch."""
-    number = len(_names(files))
-    files.write(f"{REPLAY_DIRECTORY}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
+    """Store dead letters of a stage atomically, for replay in one batch."""
+    stage = letters[0].stage
+    number = len(_names(files, stage))
+    files.write(f"{_directory(stage)}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
 
 
 def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
-    """Return a list with the stream of keyed dead letters; an empty list if the checkpoint contains no dead letters."""
-    if not _names(files):
+    """Return a list with the stream of keyed dead letters of a stage; an empty list if the checkpoint contains none."""
+    stage = payload.stage
+    if not _names(files, stage):
         return []
     lines = (
-        spark.readStream.name(REPLAY_STREAM)
+        spark.readStream.name(f"{REPLAY_STREAM}{stream_name(stage) if stage else ''}")
         .option("pathGlobFilter", f"*{_SUFFIX}")
-        .text(f"{files.checkpoint}/{REPLAY_DIRECTORY}")
+        .text(f"{files.checkpoint}/{_directory(stage)}")
         .selectExpr("value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position")
     )
     return [lines.mapInArrow(ReplayStage(payload), KEYED)]
 
 
-def _names(files: Files) -> list[str]:
-    return sorted(name for name in files.names(REPLAY_DIRECTORY) if name.endswith(_SUFFIX))
+def _directory(stage: str) -> str:
+    return f"{REPLAY_DIRECTORY}/{stage}" if stage else REPLAY_DIRECTORY
+
+
+def _names(files: Files, stage: str) -> list[str]:
+    return sorted(name for name in files.names(_directory(stage)) if name.endswith(_SUFFIX))
 
 
 @attrs.frozen
@@ -81,12 +90,13 @@ class ReplayStage:
         time = BatchTime.of_task(self.payload.stage)
         rows = Rows(self.payload, time, perf_counter())
         try:
-            worker = self.payload.load().opened()
+            worker = self.payload.opened()
             number = 0
             for batch in batches:
                 for partition, position, cells in runs_of(batch, 0):
                     letters = [ReplayedLetter.of_line(line) for line in cells.to_pylist()]
-                    self._add(worker, time, rows, letters, order_of(partition, position, number))
+                    with errors_of_stage(self.payload.stage):
+                        self._add(worker, time, rows, letters, order_of(partition, position, number))
                     number += 1
             yield rows.to_arrow()
         except AmadouError as error:
@@ -109,10 +119,11 @@ class ReplayStage:
             elif letter.callback == "on_event":
                 of(key_group(content[0], groups)).chunks.append(Chunk(source, at, pack_events(content)))
             else:
-                packed = worker.keying[source].pack([content], time.now)
+                is_fed = source in worker.job.fed_sources
+                packed = worker.keying[source].pack([replayed_record(*content) if is_fed else content], time.now)
                 failed += packed.letters
                 for group, events in packed.events.items():
-                    of(group).chunks.append(Chunk(source, at, events))
+                    of(group).chunks.append(Chunk(source, at, without_turns(events) if is_fed else events))
         for position, by_group in by_range.items():
             again = {group: [list(map(list, part)) for part in replayed] for group, replayed in by_group.items()}
             rows.add(range_numbers(ranges)[position], pack_compressed([None, order, again]))

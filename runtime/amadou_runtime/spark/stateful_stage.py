@@ -89,7 +89,7 @@ class StatefulStage:
 
         :raises AmadouError: the batch failed
         """
-        worker = self.payload.load().opened()
+        worker = self.payload.opened()
         began = perf_counter()
         summary = self._batch(worker, state.load(worker.operator.run), number, packed)
         result = state.store()

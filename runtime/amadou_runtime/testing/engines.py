@@ -161,7 +161,10 @@ class EmbeddedEngine:
     def _begin(self, job: Job) -> None:
         self._job = job
         self._stages = {name: _for_worker(stage) for name, stage in job.by_stage.items()}
-        self._engines = {name: _TracedEngine(stage) for name, stage in self._stages.items()}
+        self._engines: dict[str, _TracedEngine] = {}
+        for name, stage in self._stages.items():
+            with errors_of_stage(name):
+                self._engines[name] = _TracedEngine(stage)
 
     def _process(self, batches: Mapping[str, ScriptedBatch]) -> dict[str, BatchResult]:
         results: dict[str, BatchResult] = {}

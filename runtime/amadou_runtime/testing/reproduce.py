@@ -13,11 +13,12 @@ import attrs
 from amadou import Component, DeadLetterReport, Job, Key, KeyedEvent
 from amadou.engine import LATE_EVENTS, redacted, type_reference, unpack
 from amadou.errors import LoadError
-from amadou.event_time import from_micros
+from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
 from amadou.text import error_type
 from amadou_runtime.command.load_job import load_job
-from amadou_runtime.core.dead_letter_files import Letter
+from amadou_runtime.core.dead_letter_files import Letter, stage_of
 from amadou_runtime.core.failure import shown_state
+from amadou_runtime.core.feeding import fed_value, replayed_record
 from amadou_runtime.savepoint.block import Block
 from amadou_runtime.testing.source_code import SourceCode
 
@@ -38,14 +39,14 @@ class Case:
 
 def cases_of(letters: Iterable[Letter]) -> list[Case]:
     """Group dead letters by kind: errors of the same type, raised by the same line in the same callback of one
-    handler.
+    handler of a job or stage.
     """
     found: dict[tuple[str, ...], Case] = {}
     for letter in letters:
         fields = letter.fields
         frames = _FRAME.findall(fields["traceback"])
         what = (error_type(fields["error"]), *frames[-1]) if frames else (fields["error"],)
-        kind = (fields["handler"], fields["callback"], *what)
+        kind = (fields["job"], fields["handler"], fields["callback"], *what)
         known = found.get(kind)
         found[kind] = Case(letter) if known is None else attrs.evolve(known, alike=known.alike + 1)
     return list(found.values())
@@ -78,7 +79,8 @@ def find_job(fields: Mapping[str, Any]) -> str:
     except LoadError:
         if module not in sys.modules:
             raise
-    names = [name for name, value in vars(sys.modules[module]).items() if isinstance(value, Job) and value.name == job]
+    variables = [(name, value) for name, value in vars(sys.modules[module]).items() if isinstance(value, Job)]
+    names = [name for name, value in variables if job in {stage.name for stage in value.by_stage.values()}]
     if not names:
         raise LoadError(place, f"the module does not contain the job {job!r}: {advice}")
     return f"{place}:{names[0]}"
@@ -91,7 +93,7 @@ def tests_of(cases: list[Case], target: str, params: Mapping[str, str], output: 
     :param params: values of the job's parameters
     :param output: path of the file to write
     :param origin: paths of the dead-letter files, for the heading of the pytest file
-    :raises LoadError: the job cannot be loaded
+    :raises LoadError: the job cannot be loaded, or is not the one that wrote the dead letters
     """
     job = load_job(target)
     source = SourceCode()
@@ -117,9 +119,10 @@ def test_of_report(report: DeadLetterReport, job: Job, params: Mapping[str, str]
     """
     if report.packed is None:
         raise LoadError(job.name, "the data of the dead letter is too large to be kept: use amadou reproduce")
+    stage = job.by_stage[report.stage]
     fields = attrs.asdict(report, recurse=False) | {
-        "job": job.name,
-        "handler": type_reference(type(job.handler)),
+        "job": stage.name,
+        "handler": type_reference(type(stage.handler)),
         "timestamp": None if report.timestamp is None else report.timestamp.isoformat(),
         "watermark": None if report.watermark is None else report.watermark.isoformat(),
     }
@@ -139,14 +142,20 @@ def _target_of(job: Job) -> tuple[str, Path]:
 
     :raises LoadError: no module that has a file contains the job
     """
-    for module in [sys.modules[type(job.handler).__module__], *list(sys.modules.values())]:
+    own = [sys.modules[type(stage.handler).__module__] for stage in job.by_stage.values()]
+    for module in [*own, *list(sys.modules.values())]:
         file = getattr(module, "__file__", None)
         for name, value in list(vars(module).items()):
-            if file is not None and type(value) is Job and value.name == job.name and value.handler is job.handler:
+            if file is not None and type(value) is Job and (value.name, _handlers(value)) == (job.name, _handlers(job)):
                 is_file = module.__spec__ is None or "." not in module.__spec__.name
                 place = str(file) if is_file else module.__name__
                 return f"{place}:{name}", Path(file).parent
     raise LoadError(job.name, "the job is not a variable of a module: use amadou reproduce with --job")
+
+
+def _handlers(job: Job) -> list[int]:
+    """Return the identities of a job's handlers."""
+    return [id(stage.handler) for stage in job.by_stage.values()]
 
 
 def test_of_key(
@@ -243,29 +252,56 @@ def _test(name: str, case: Case, job: Job, params: Mapping[str, str], source: So
 
 def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) -> list[str]:
     fields, packed = case.letter.fields, case.letter.packed
+    stage = stage_of(case.letter, job)
+    of, within = job.by_stage[stage], f", stage={stage!r}" if stage else ""
     key = source.of(packed["key"])
     comment = [f"# {line}" for line in fields["error"].splitlines()]
     if case.alike > 1:
         comment.append(f"# first of {case.alike} dead letters with this type of error, raised by the same line")
     lines = [*comment, f"run = TestRun(job{f', params={dict(params)!r}' if params else ''})"]
-    at = f", source={fields['source']!r}" if fields["source"] is not None and len(job.sources) > 1 else ""
-    if fields["callback"] == "key_event":
+    has_others = len(of.sources) > 1 or stage
+    at = f", source={fields['source']!r}{within}" if fields["source"] is not None and has_others else ""
+    fed = of.fed_sources.get(fields["source"])
+    if fields["callback"] == "key_event" and fed is not None:
+        value = fed_value(fed, replayed_record(None, packed["record"]))
+        collected = "" if fields["timestamp"] is None else source.of(datetime.fromisoformat(fields["timestamp"]))
+        lines.append(f"run.add_record({source.of(value)}{at}{collected and f', timestamp={collected}'})")
+    elif fields["callback"] == "key_event":
         lines.append(f"run.add_record({source.of(packed['record'])}{at})")
     else:
         timestamp = datetime.fromisoformat(fields["timestamp"])
         for name, part in packed["state"].items():
-            spec = job.specs.get(name)
+            spec = of.specs.get(name)
             value = source.of(_stored_value(spec, packed["key"], part))
             written = f", written={source.of(timestamp)}" if spec is not None and spec.ttl is not None else ""
             timer = packed["next_timers"].get(name)
             due = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
-            lines.append(f"run.set_state({name!r}, {key}, {value}{written}{due})")
+            lines.append(f"run.set_state({name!r}, {key}, {value}{written}{due}{within})")
         timers = [(from_micros(micros), tag) for micros, tag in packed["timers"]]
         if fields["callback"] == "on_timer_expired":
             timers.append((timestamp, fields["tag"]))
-        lines += [f"run.set_timer({key}, {source.of(time)}{f', {tag!r}' if tag else ''})" for time, tag in timers]
+        lines += [
+            f"run.set_timer({key}, {source.of(time)}{f', {tag!r}' if tag else ''}{within})" for time, tag in timers
+        ]
         if fields["watermark"] is not None:
-            lines.append(f"run.add_watermark({source.of(datetime.fromisoformat(fields['watermark']))})")
+            lines += _watermark(datetime.fromisoformat(fields["watermark"]), job, stage, source)
         if fields["callback"] in ("on_event", LATE_EVENTS):
             lines.append(f"run.add_event({source.of(packed['record'])}{at})")
     return [*lines, "letters = run.run().dead_letters", "assert not letters, letters[0].traceback"]
+
+
+def _watermark(watermark: datetime, job: Job, stage: str, source: SourceCode) -> list[str]:
+    """Return the lines that advance the watermark of a stage to a time."""
+    batches, micros = _behind(job, stage)
+    reached = from_micros(min(to_micros(watermark) + micros, END_OF_TIME))
+    return [f"run.add_watermark({source.of(reached)})", *["run.end_batch()"] * batches]
+
+
+def _behind(job: Job, stage: str) -> tuple[int, int]:
+    """Return the number of batches, and the microseconds, by which the watermark of a stage follows those of the stages
+    that no other stage feeds.
+    """
+    of = job.by_stage[stage]
+    behind = [(*_behind(job, each.stage), of.delays[name] // MICROSECOND) for name, each in of.fed_sources.items()]
+    batches = max((1 + batches for batches, _, _ in behind), default=0)
+    return batches, max((micros + delay for _, micros, delay in behind), default=0)

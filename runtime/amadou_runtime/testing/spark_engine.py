@@ -139,16 +139,16 @@ class SparkEngine:
         self._job = job
         payload = self._payload = payload_for(job, groups=1, ranges=1, worker=TracedWorker)
         stages = list(job.by_stage)
-        keyed = {stage: [self._keyed(payload.of_stage(stage))] for stage in stages}
+        keyed = {stage: [self._keyed(payload)] if stage == payload.stage else [] for stage in stages}
         running = RunningJob(job, self._clock, on_batch=self._note)
         identity = CheckpointMetadata(job.name, self._directory.name, 1, 1, store_of(job), {}, [], stages=stages)
         traced = {stage: TracedStatefulStage(payload.of_stage(stage)) for stage in stages}
         return run_query(running, keyed, traced, identity, self._checkpoint, None)
 
     def _keyed(self, payload: Payload) -> Any:
-        """Return the keyed rows of a stage. Every stage reads the whole script."""
+        """Return the keyed rows of the script."""
         rows = (
-            self._own.readStream.name(stream_name("script", payload.stage))
+            self._own.readStream.name(stream_name("script"))
             .text(str(self._script))
             .selectExpr("value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position")
         )

@@ -1,7 +1,9 @@
 """Spark stages of a test run: the stages of a real run, with a script, a trace and simulated crashes."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from time import perf_counter
 from typing import Any
 
 import attrs
@@ -14,11 +16,13 @@ from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.packed_group import packed_group
 from amadou_runtime.core.references import ReferenceTable, new_tables, with_updates
+from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import StoredRange
 from amadou_runtime.spark.keying_stage import REPORT_RANGE, KeyingStage, Rows, order_of
 from amadou_runtime.spark.modules import loads
+from amadou_runtime.spark.output_stage import passing_row
 from amadou_runtime.spark.payload import Worker
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.stateful_stage import RangeState, StatefulStage
@@ -87,18 +91,29 @@ class _ScriptedReferences:
 
 
 class ScriptedKeyingStage(KeyingStage):
-    """Keys the records of a stage in a script, from all sources."""
+    """Keys the records of a script, for all stages and from all sources. The first stage passes on the rows for later
+    stages: with a stream for each stage, Spark could read the same batch of the script at different times.
+    """
 
     def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
         yield [loads(base64.b64decode(cell)) for cell in cells.to_pylist()]
 
     def _key(self, worker: Worker, rows: Rows, records: list[Any], place: tuple[str, int, int]) -> None:
+        for stage, of_stage in groupby(records, lambda row: row.stage):
+            if stage == self.payload.stage:
+                self._key_stage(worker, rows, of_stage, place)
+                continue
+            payload, later = self.payload.of_stage(stage), Rows(self.payload, BatchTime.of_task(stage), perf_counter())
+            with errors_of_stage(stage):
+                self._key_stage(payload.opened(), later, of_stage, place)
+            for target, chunk in later.pairs():
+                rows.add(*passing_row(stage, target, chunk))
+
+    def _key_stage(self, worker: Worker, rows: Rows, records: Iterable[Any], place: tuple[str, int, int]) -> None:
         name, position, number = place
         (key_range,) = range_numbers(self.payload.ranges)
         script: dict[tuple[str, str], list[Any]] = {}
         for row in records:
-            if row.stage != self.payload.stage:
-                continue
             if isinstance(row, ScriptedBegin):
                 rows.add(key_range, _BEGIN + pack_compressed(list(attrs.astuple(row)[1:])))
             else:
@@ -145,14 +160,15 @@ class TracedStatefulStage(StatefulStage):
         if put is not None:
             stored.replace(0, put or None)
         traced = TracedRange(stored, run)
-        worker = self.payload.load().opened()
+        worker = self.payload.opened()
         assert isinstance(worker, TracedWorker)
         worker.operator.run = run
         worker.references.before = {name: ReferenceTable.of_bytes(packed) for name, packed in references.items()}
         worker.trace.take()
         worker.trace.crash_after = crash_after
         try:
-            summary = self._batch(worker, traced, number, [chunk for chunk in packed if chunk is not begin])
+            with errors_of_stage(self.payload.stage):
+                summary = self._batch(worker, traced, number, [chunk for chunk in packed if chunk is not begin])
         except AmadouError as error:
             return Summary(error=error_fields(error), trace=_traced(worker.trace))
         if crash_after is not None:

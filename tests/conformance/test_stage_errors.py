@@ -1,0 +1,133 @@
+"""The errors of a job with several stages name the stage, and show the value of a port as the record."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
+
+from amadou import FailedBatch, Handler, KeyedEvent, Lookup, MemorySource, Subject, hookimpl
+from amadou.errors import AmadouError, CallbackError
+from amadou_runtime import TestRun, run
+
+
+def failing(keys: list[str]) -> Mapping[str, str]:
+    raise OSError("no connection")
+
+
+class Unopened(Top):
+    def open(self) -> None:
+        raise OSError("no connection")
+
+
+class Named(Top):
+    names: Lookup[str, str] = Lookup(failing, key=lambda event: event.value.page, retries=0)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[PageSum]) -> None:
+        self.names.get(subject, event.value.page)
+
+
+class Early(Top):
+    """Returns events that are late."""
+
+    def key_event(self, record: PageSum) -> KeyedEvent[PageSum]:
+        return KeyedEvent(record.page, record.minute - 60 * MINUTE, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[PageSum]) -> None: ...
+
+
+class Plain(Top):
+    """Returns a tuple in place of an event."""
+
+    def key_event(self, record: PageSum) -> Any:
+        return (record.page, record.minute, record)
+
+
+class Untimed(Top):
+    """Returns an event with a text as its time."""
+
+    def key_event(self, record: PageSum) -> KeyedEvent[PageSum]:
+        return KeyedEvent(record.page, "noon", record)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
+def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The arguments of test runs on an engine."""
+    if request.param == "embedded":
+        return {"engine": "embedded"}
+    return {"engine": "spark", "spark": request.getfixturevalue("spark")}
+
+
+def failure(settings: dict[str, Any], second: int, page: str = "/a", top: Handler | None = None) -> str:
+    """Return the error of a test run with a view."""
+    job = top_pages(MemorySource(()), handlers=(Views(), top or Top()))
+    with TestRun(job, **settings) as script, pytest.raises(AmadouError) as caught:
+        script.add_record(view(page, second)).add_record(view("/end", 400)).add_watermark().run()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("second", "page", "parts"),
+    [
+        (-5, "/a", ["Views.on_event failed", "stage     views", "source    clicks"]),
+        (
+            5,
+            "/bad",
+            [
+                "Top.key_event failed: ValueError: the page /bad is bad",
+                "stage     top",
+                "source    sums",
+                "record    PageSum(page='/bad', minute=",
+            ],
+        ),
+        (5, "/odd", ["Top.on_event failed", "stage     top", "value=PageSum(page='/odd'"]),
+        (5, "/late", ["Top.on_timer_expired failed", "stage     top", "record    timer 2025-01-01T00:02:00"]),
+    ],
+)
+def test_the_error_of_a_callback_names_its_stage(
+    second: int, page: str, parts: list[str], settings: dict[str, Any]
+) -> None:
+    error = failure(settings, second, page)
+    assert [part for part in parts if part not in error] == [], error
+
+
+def test_the_error_of_open_names_its_stage(settings: dict[str, Any]) -> None:
+    error = failure(settings, 5, top=Unopened())
+    assert "Unopened.open failed: OSError: no connection" in error
+    assert "stage     top" in error
+
+
+def test_the_error_of_a_lookup_names_its_stage(settings: dict[str, Any]) -> None:
+    assert "stage top: the lookup names cannot fetch the key '/a'" in failure(settings, 5, top=Named())
+
+
+@pytest.mark.parametrize(
+    ("top", "part"),
+    [
+        (Plain(), "not the plain tuple ('/a', datetime"),
+        (Untimed(), "the timestamp of KeyedEvent(key='/a', timestamp='noon', value=PageSum(page='/a', "),
+    ],
+)
+def test_the_error_of_an_unusable_event_shows_the_event_and_the_value(top: Top, part: str) -> None:
+    error = failure({"engine": "embedded"}, 5, top=top)
+    assert part in error
+    assert "record    PageSum(page='/a', " in error
+
+
+def test_the_warning_about_dropped_events_names_its_stage(caplog: pytest.LogCaptureFixture) -> None:
+    views = [view("/a", second) for second in (1, 130, 250)]
+    run(top_pages(MemorySource(views), handlers=(Views(), Early()), late_events="drop"), engine="embedded", flush=True)
+    assert "job top-pages.top: 1 of 3 events (33.3 %) were dropped" in caplog.text
+
+
+def test_the_line_about_a_failed_batch_names_the_stage() -> None:
+    failed: list[FailedBatch] = []
+
+    class Plugin:
+        @hookimpl
+        def amadou_batch_failed(self, batch: FailedBatch) -> None:
+            failed.append(batch)
+
+    with pytest.raises(CallbackError):
+        run(top_pages(MemorySource([view("/bad", 1), view("/a", 130)]), plugins=[Plugin()]), engine="embedded")
+    assert [batch.error for batch in failed] == ["stage top: Top.key_event failed: ValueError: the page /bad is bad"]

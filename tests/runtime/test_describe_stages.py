@@ -1,0 +1,117 @@
+"""`amadou describe` and the description of a job with several stages."""
+
+import io
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from tests.top_pages import Top, Views, top_pages
+
+from amadou import Counts, FromPort, Job, MemorySource, Param, PartitionReport, Stage
+from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
+from amadou_runtime.command.describe import describe
+from amadou_runtime.command.progress_display import progress_line
+from amadou_runtime.core.job_document import job_document
+from amadou_runtime.core.progress import Progress
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+
+
+def described(job: Job, checkpoint: Path | None = None) -> str:
+    out = io.StringIO()
+    describe(job, {}, Console(file=out, width=80, markup=False, highlight=False), checkpoint)
+    return out.getvalue()
+
+
+def joined() -> Job:
+    """Return a job whose last stage reads a source and two other stages."""
+    return Job(
+        "joined",
+        stages={
+            "all": Stage(
+                Top(),
+                sources={
+                    "web": FromPort("web", "sums"),
+                    "app": FromPort("app", "sums"),
+                    "more": MemorySource(()),
+                },
+                sinks={"top": [ConsoleSink(), JsonLinesSink("top/")]},
+                on_error="dead_letter",
+            ),
+            "web": Stage(Views(), sources={"clicks": LinesSource(Param("WEB"))}),
+            "app": Stage(Views(), sources={"clicks": LinesSource("app/")}, sinks={"sums": ConsoleSink()}),
+        },
+    )
+
+
+def test_the_stages_are_drawn_between_their_sources_and_ports() -> None:
+    picture = """\
+joined
+                            ┌─────┐
+ LinesSource ──▶ clicks ──▶ │ web │ ──▶ sums         ──▶ stage all
+                            └─────┘
+                            ┌─────┐
+ LinesSource ──▶ clicks ──▶ │ app │ ──▶ sums         ──▶ stage all, ConsoleSink
+                            └─────┘
+                            ┌─────┐
+    web.sums ──▶ web    ──▶ │ all │ ──▶ top          ──▶ ConsoleSink, JsonLinesSink
+    app.sums ──▶ app    ──▶ │     │ ──▶ dead_letters ──▶ the checkpoint
+MemorySource ──▶ more   ──▶ │     │
+                            └─────┘
+
+joined.web
+"""
+    assert [line.rstrip() for line in described(joined()).splitlines()[: picture.count("\n")]] == picture.splitlines()
+
+
+def test_each_stage_has_its_tables_and_the_job_its_parameters() -> None:
+    shown = described(joined())
+    for row in (
+        "handler          tests.top_pages.Top",
+        "counts   MapSpec   datetime → int",
+        "best   ValueSpec   PageSum",
+        "sums   PageSum   stage all       exactly-once",
+        "web      FromPort('web', 'sums')             key_event of the handler",
+        "WEB    str              missing: -p WEB=…",
+    ):
+        assert row in shown
+    assert shown.count("Parameters") == 1
+
+
+def test_the_progress_of_each_stage_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "clock").mkdir()
+    partition = {"source": "clicks", "partition": "", "newest": "noon", "lag": 3, "age": None, "holds_back": True}
+    status = [7, 4, 5, 2048, 0, None, {}]
+    stages = {"views": {"ranges": {"0": status}, "partitions": [partition]}, "top": {"ranges": {}, "partitions": []}}
+    (tmp_path / "clock" / "4").write_text(json.dumps({"stages": stages}))
+    shown = described(top_pages(MemorySource(())), tmp_path)
+    rows = [line.split() for line in shown.partition("Stored state after batch 4")[2].splitlines()]
+    assert ["views", "7", "5", "2.0", "KiB", "4"] in rows
+    assert ["top", "0", "0", "0", "B", "0"] in rows
+    assert ["views.clicks", "noon", "3"] in [row[:3] for row in rows]
+
+
+def test_a_description_has_the_stages() -> None:
+    document = job_document(joined())
+    assert [*document] == ["job", "stages"]
+    assert [*document["stages"]] == ["web", "app", "all"]
+    assert document["stages"]["all"]["sources"][0] == {
+        "name": "web",
+        "connector": "FromPort('web', 'sums')",
+        "bounded": None,
+        "stage": "web",
+        "port": "sums",
+    }
+    assert document["stages"]["web"]["ports"] == [{"name": "sums", "type": "PageSum", "sinks": []}]
+    json.dumps(document)
+
+
+def test_the_progress_line_names_the_partition_that_is_furthest_behind() -> None:
+    partitions = [
+        PartitionReport("web.clicks", "", NOON, 2, None, True),
+        PartitionReport("app.clicks", "", NOON.replace(hour=11), 3, None, True),
+        PartitionReport("all.more", "", NOON.replace(hour=10), 0, None, False),
+    ]
+    line = progress_line(Progress("joined", 1, Counts(), 0.0, NOON, 1.0, partitions))
+    assert line.endswith("5 records behind · watermark held back by app.clicks (newest event: 2025-01-01T11:00:00Z)")

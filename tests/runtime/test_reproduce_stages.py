@@ -1,0 +1,117 @@
+"""`amadou reproduce` makes tests of the dead letters of a job with several stages."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+from tests import top_pages
+from tests.top_pages import view
+
+from amadou import BatchReport, DeadLetterReport, hookimpl
+from amadou_runtime import run
+from amadou_runtime._run import reproduced
+from amadou_runtime.command.load_job import load_job
+
+VIEWS = [
+    view("/a", 1),
+    b"nonsense",
+    view("/b", -5),
+    view("/bad", 2),
+    view("/late", 70),
+    view("/a", 400),
+    view("/odd", 395),
+]
+JOB = """
+
+from amadou import FromPort
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+
+letters = JsonLinesSink("letters")
+job = top_pages(LinesSource("views.txt"), JsonLinesSink("top"), letters=letters, on_error="dead_letter")
+"""
+
+
+@pytest.fixture
+def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory with the dead letters of both stages, beside the job `pages_job.py`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    source = Path(top_pages.__file__).read_text()
+    (tmp_path / "pages_job.py").write_text(source + JOB)
+    (tmp_path / "views.txt").write_bytes(b"\n".join(VIEWS) + b"\n")
+    ran = command("run", "pages_job.py", "--engine", "embedded", "--flush")
+    assert "dead letters: 5" in ran.stderr, ran.stderr
+    yield tmp_path / "letters"
+    sys.modules.pop("pages_job", None)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    run = [str(Path(sys.executable).with_name("amadou")), *arguments]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+
+
+def outcome_of(file: str) -> str:
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
+def test_each_stages_letters_become_tests_that_fail_with_the_same_errors(letters: Path) -> None:
+    made = command("reproduce", str(letters))
+    assert made.stdout.startswith("test_top_pages_"), made.stderr
+    file = made.stdout.partition(":")[0]
+    text = Path(file).read_text()
+    value = "PageSum(page='/bad', minute=datetime(2025, 1, 1, tzinfo=UTC), views=1)"
+    for part in (
+        "run.add_record(b'nonsense', source='clicks', stage='views')",
+        f"run.add_record({value}, source='sums', stage='top', timestamp=datetime(2025, 1, 1, 0, 1, tzinfo=UTC))",
+        "run.set_state('best', '00:06', PageSum(page='/a', minute=datetime(2025, 1, 1, 0, 6, tzinfo=UTC), views=1), "
+        "stage='top')",
+        "run.set_timer('00:01', datetime(2025, 1, 1, 0, 3, tzinfo=UTC), stage='top')",
+    ):
+        assert part in text, text
+    shown = re.sub(r"\n +# .+", "", outcome_of(file))  # without the comments of the tests
+    assert "5 failed" in shown, shown
+    odd = "LookupError: the page /odd is odd, watermark 2025-01-01 00:06:40+00:00"
+    for error in ("JSONDecodeError", "ValueError: below zero", "ValueError: the page /bad", odd, "KeyError: '/late'"):
+        assert error in shown, shown
+
+
+def test_the_tests_pass_when_the_handlers_are_fixed(letters: Path) -> None:
+    file = command("reproduce", str(letters)).stdout.partition(":")[0]
+    job = Path("pages_job.py")
+    fixed = re.sub(r"        if .+:\n            raise .+\n", "", job.read_text())
+    job.write_text(fixed.replace("(record)\n", "(record if record.startswith(b'[') else b'[0, 0]')\n"))
+    assert "5 passed" in outcome_of(file)
+
+
+def test_letters_of_a_stage_that_the_job_does_not_have_are_refused(letters: Path) -> None:
+    other = Path("other_job.py")
+    other.write_text(Path("pages_job.py").read_text().replace('"top": Stage', '"best": Stage'))
+    refused = command("reproduce", str(letters), "--job", str(other))
+    assert refused.returncode == 1
+    assert "the dead letters are from the job 'top-pages.top': use that job" in refused.stderr
+
+
+class Reports:
+    """Collects the dead letters that plugins see."""
+
+    def __init__(self) -> None:
+        self.letters: list[DeadLetterReport] = []
+
+    @hookimpl
+    def amadou_batch_completed(self, batch: BatchReport) -> None:
+        self.letters += batch.dead_letters
+
+
+def test_a_plugin_can_show_the_test_of_a_stages_letter(letters: Path) -> None:
+    job, reports = load_job("pages_job.py"), Reports()
+    run(attrs.evolve(job, plugins=[reports]), engine="embedded", flush=True)
+    assert [letter.stage for letter in reports.letters] == ["views", "views", "top", "top", "top"]
+    tests = [reproduced(job, {}, letter) for letter in reports.letters]
+    assert "run.add_record(b'nonsense', source='clicks', stage='views')" in tests[0]
+    Path("test_all.py").write_text(tests[2])
+    assert "ValueError: the page /bad is bad" in outcome_of("test_all.py")

@@ -1,0 +1,125 @@
+"""What users see of a job with several stages on Spark."""
+
+from datetime import datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.plugins.test_prometheus import scraped
+from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
+
+from amadou import BatchReport, KeyedEvent, MemorySink, MemorySource, Subject, hookimpl, truncate
+from amadou_plugins.metrics import PrometheusEndpoint
+from amadou_runtime import start
+from amadou_runtime._run import replay
+from amadou_runtime.command.console_command import stored_run
+from amadou_runtime.command.describe import describe
+from amadou_runtime.command.progress_display import progress_line
+from amadou_runtime.core.dead_letter_files import read_letters
+
+pytestmark = pytest.mark.spark
+
+VIEWS = [
+    view("/a", 1),
+    b"[nonsense",
+    view("/b", -5),
+    view("/bad", 2),
+    view("/late", 70),
+    view("/odd", 130),
+    view("/a", 400),
+]
+
+
+class FixedViews(Views):
+    """Takes each record."""
+
+    def key_event(self, record: bytes) -> KeyedEvent[int]:
+        return super().key_event(view("/fixed", 190) if record == b"[nonsense" else record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        self.sums.collect(subject, PageSum(subject.key, truncate(event.timestamp, MINUTE), 1))
+
+
+class FixedTop(Top):
+    """Takes each page."""
+
+    def key_event(self, record: PageSum) -> KeyedEvent[PageSum]:
+        return KeyedEvent(record.minute.isoformat(), record.minute + MINUTE, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[PageSum]) -> None:
+        self.top.collect(subject, event.value)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.top.collect(subject, self.best.state_for(subject).value)
+
+
+class Scraped:
+    """Reads the metrics after each batch, and the batches."""
+
+    def __init__(self) -> None:
+        self.endpoint = PrometheusEndpoint(0)
+        self.metrics: dict[str, float] = {}
+        self.batches: list[BatchReport] = []
+
+    @hookimpl(trylast=True)
+    def amadou_batch_completed(self, batch: BatchReport) -> None:
+        self.metrics = scraped(self.endpoint)
+        self.batches.append(batch)
+
+
+def test_progress_metrics_and_dead_letters_name_the_stage(spark: Any, tmp_path: Path) -> None:
+    checkpoint, seen = str(tmp_path / "checkpoint"), Scraped()
+    job = top_pages(MemorySource(VIEWS), on_error="dead_letter", plugins=[seen, seen.endpoint])
+    running = start(job, spark, checkpoint=checkpoint)
+    running.await_termination()
+
+    assert [partition.name for partition in running.progress.partitions] == ["views.clicks"]
+    assert "watermark 2025-01-01T00:06:40Z" in progress_line(running.progress)
+    assert "9 events" in str(running.summary)
+    assert "1 top.top" in str(running.summary)
+
+    letters = [(letter.stage, letter.callback) for batch in seen.batches for letter in batch.dead_letters]
+    assert sorted(letters) == [
+        ("top", "key_event"),
+        ("top", "on_event"),
+        ("top", "on_timer_expired"),
+        ("views", "key_event"),
+        ("views", "on_event"),
+    ]
+    metrics = {name.replace(" job=top-pages", ""): number for name, number in seen.metrics.items()}
+    assert metrics["amadou_events_total stage=views"] == 6
+    assert metrics["amadou_events_total stage=top"] == 3
+    assert metrics["amadou_dead_letters_total stage=top"] == 3
+    assert metrics["amadou_batches_total"] == len(seen.batches)
+    assert metrics["amadou_spark_state figure=numRowsTotal"] > 0
+
+    run = stored_run(checkpoint)
+    assert [stage["name"] for stage in run.overview()["stages"]] == ["views", "top"]
+    assert [source["name"] for source in run.overview()["sources"]] == ["views.clicks"]
+    console = Console(width=100, record=True, file=StringIO())
+    describe(job, {}, console, Path(checkpoint))
+    shown = console.export_text()
+    assert "views.clicks" in shown.partition("Sources after batch")[2]
+
+
+def test_the_dead_letters_of_each_stage_are_replayed_into_it_once(spark: Any, tmp_path: Path) -> None:
+    checkpoint, source = str(tmp_path / "checkpoint"), MemorySource(VIEWS)
+    failing, fixed = MemorySink(), MemorySink()
+    start(top_pages(source, failing, on_error="dead_letter"), spark, checkpoint=checkpoint).await_termination()
+    directories = [Path(checkpoint) / f"{stage}.dead_letters" for stage in ("views", "top")]
+    letters = read_letters(directories)
+    assert sorted((letter.fields["job"], letter.fields["callback"]) for letter in letters) == [
+        ("top-pages.top", "key_event"),
+        ("top-pages.top", "on_event"),
+        ("top-pages.top", "on_timer_expired"),
+        ("top-pages.views", "key_event"),
+        ("top-pages.views", "on_event"),
+    ]
+    job = top_pages(source, fixed, handlers=(FixedViews(), FixedTop()), on_error="dead_letter")
+    outcome = replay(job, letters, checkpoint=checkpoint)
+    assert (outcome.letters, outcome.before) == (5, 0)
+    assert sorted(each.page for each in fixed.records) == ["/b", "/bad", "/fixed", "/late", "/odd"]
+    again = replay(job, letters, checkpoint=checkpoint)
+    assert (again.letters, again.before, len(fixed.records)) == (0, 5, 5)
