@@ -1,6 +1,7 @@
 """A stage of a test run: its script's results, state and watermark."""
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -173,7 +174,7 @@ class StageRun:
 
     def result(self, now: int) -> StageResult:
         """Return the results of the stage."""
-        watermark = self.watermark.follow(now)
+        watermark = deepcopy(self.watermark).follow(now)  # that of the last batch feeds other stages
         before, self._returned = self._returned, len(self.raw)
         return StageResult(
             self.job, self._codecs, self.raw, self.state, watermark, self._counts, self._dropped, new_from=before
