@@ -3,13 +3,31 @@ outputs do not depend on how records are divided into batches.
 """
 
 import json
+import random
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, Sink, SinkSpec, Source, Stage, Subject, ValueSpec
+from amadou import (
+    FromPort,
+    Handler,
+    Job,
+    KeyedEvent,
+    MapSpec,
+    MemorySink,
+    MemorySource,
+    Sink,
+    SinkSpec,
+    Source,
+    Stage,
+    Subject,
+    ValueSpec,
+)
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_runtime import TestRun
 
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 STEP = timedelta(seconds=10)
@@ -30,6 +48,10 @@ def line(key: str, second: float, value: int = 1) -> bytes:
 
 def group_of(each: Sum) -> str:
     return f"group {each.key[-1]}"
+
+
+Step: TypeAlias = list[tuple[str, bytes]]
+"""Records with their sources."""
 
 
 class Summing(Handler):
@@ -112,3 +134,59 @@ def staged_job(
     if sums:
         stages["sums"] = Stage(Sums(), sources={"in": sources["in"]})
     return Job("staged", stages=stages, **settings)
+
+
+def memory_job(**settings: Any) -> Job:
+    """The job, for test runs."""
+    sources, sinks = {"in": MemorySource(), "extra": MemorySource()}, {"out": MemorySink(), "counts": MemorySink()}
+    return staged_job(sources, sinks, **settings)
+
+
+def steps(chance: random.Random, number: int) -> list[Step]:
+    """Records by source, in steps that follow one another in time."""
+    return [
+        [
+            *(("in", line(f"{chance.choice('abc')}{chance.randrange(3)}", 25 * step + second)) for second in range(25)),
+            ("extra", line(f"group {step % 3}", 25 * step + 0.5, 100)),
+        ]
+        for step in range(number)
+    ]
+
+
+def add(test_run: TestRun, step: Step) -> None:
+    for source, record in step:
+        test_run.add_record(record, source)
+    test_run.end_batch()
+
+
+class Place:
+    """A job with its directories."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for name in ("in", "extra"):
+            (directory / name).mkdir()
+        self._files = 0
+
+    def job(self, **settings: Any) -> Job:
+        sources = {name: LinesSource(f"{self.directory}/{name}/") for name in ("in", "extra")}
+        sinks = {name: JsonLinesSink(f"{self.directory}/{name}") for name in ("out", "counts")}
+        return staged_job(sources, sinks, **settings)
+
+    def add(self, step: Step) -> None:
+        self._files += 1
+        for source in ("in", "extra"):
+            records = [record for of, record in step if of == source]
+            (self.directory / source / f"{self._files}.jsonl").write_bytes(b"".join(b"%s\n" % each for each in records))
+
+    def outputs(self, port: str = "out") -> list[Any]:
+        texts = [path.read_text() for path in self.directory.glob(f"{port}/*.jsonl")]
+        return sorted(json.loads(text) for each in texts for text in each.splitlines())
+
+
+def uninterrupted(script: list[Step]) -> list[Any]:
+    """The outputs of a test run with all records."""
+    with TestRun(memory_job()) as test_run:
+        for step in script:
+            add(test_run, step)
+        return sorted(test_run.run(flush=True).records("out"))

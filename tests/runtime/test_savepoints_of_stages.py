@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.staged import BEGIN, STEP, Groups, Sums, line, staged_job
+from tests.staged import BEGIN, STEP, Groups, Place, Sums, add, line, memory_job, steps, uninterrupted
 from typer.testing import CliRunner, Result
 
 from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Stage, Subject
 from amadou.errors import CheckpointError, JobError, SavepointError
-from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun, run
 from amadou_runtime.command.cli import app
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
@@ -24,32 +23,10 @@ from amadou_runtime.savepoint.savepoint import Savepoint
 ROOT = Path(__file__).parents[2]
 
 
-def job(**settings: Any) -> Job:
-    sources, sinks = {"in": MemorySource(), "extra": MemorySource()}, {"out": MemorySink(), "counts": MemorySink()}
-    return staged_job(sources, sinks, **settings)
-
-
-def steps(chance: random.Random, number: int) -> list[list[tuple[str, bytes]]]:
-    """Records by source, in steps that follow one another in time."""
-    return [
-        [
-            *(("in", line(f"{chance.choice('abc')}{chance.randrange(3)}", 25 * step + second)) for second in range(25)),
-            ("extra", line(f"group {step % 3}", 25 * step + 0.5, 100)),
-        ]
-        for step in range(number)
-    ]
-
-
-def add(test_run: TestRun, step: list[tuple[str, bytes]]) -> None:
-    for source, record in step:
-        test_run.add_record(record, source)
-    test_run.end_batch()
-
-
 @pytest.fixture
 def savepoint(tmp_path: Path) -> Path:
     """A savepoint of the job."""
-    with TestRun(job()) as test_run:
+    with TestRun(memory_job()) as test_run:
         for step in steps(random.Random(0), 2):
             add(test_run, step)
         test_run.run()
@@ -57,56 +34,31 @@ def savepoint(tmp_path: Path) -> Path:
     return tmp_path / "savepoint"
 
 
+@pytest.mark.parametrize("kind", ["savepoint", "snapshot"])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_test_run_goes_on_from_a_savepoint(seed: int, tmp_path: Path) -> None:
+def test_a_test_run_goes_on_where_another_ended(seed: int, kind: str, tmp_path: Path) -> None:
     chance = random.Random(seed)
-    script = steps(chance, 6)
-    with TestRun(job()) as whole:
-        for step in script:
-            add(whole, step)
-        expected = sorted(whole.run(flush=True).records("out"))
-    found, saved = [], None
-    for number, step in enumerate(script):
-        with TestRun(job(), savepoint=saved) as test_run:
-            add(test_run, step)
-            found += test_run.run(flush=number == len(script) - 1).records("out")
-            saved = tmp_path / str(number)
-            test_run.savepoint(saved)
-    assert sorted(found) == expected
-    assert len(expected) > 20
+    script = [(step, chance.random() < 0.5) for step in steps(chance, 6)]
 
+    def trace_of(test_run: TestRun, number: int) -> list[Any]:
+        step, ends = script[number]
+        for source, record in step:
+            test_run.add_record(record, source)
+        if ends:
+            test_run.end_batch()
+        trace = test_run.run(flush=number == 5).trace
+        return [(each.callback, each.stage, each.key, each.timestamp, each.watermark, each.outputs) for each in trace]
 
-class Place:
-    """A job with its directories."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        for name in ("in", "extra"):
-            (directory / name).mkdir()
-        self._files = 0
-
-    def job(self, **settings: Any) -> Job:
-        sources = {name: LinesSource(f"{self.directory}/{name}/") for name in ("in", "extra")}
-        sinks = {name: JsonLinesSink(f"{self.directory}/{name}") for name in ("out", "counts")}
-        return staged_job(sources, sinks, **settings)
-
-    def add(self, step: list[tuple[str, bytes]]) -> None:
-        self._files += 1
-        for source in ("in", "extra"):
-            records = [record for of, record in step if of == source]
-            (self.directory / source / f"{self._files}.jsonl").write_bytes(b"".join(b"%s\n" % each for each in records))
-
-    def outputs(self, port: str = "out") -> list[Any]:
-        texts = [path.read_text() for path in self.directory.glob(f"{port}/*.jsonl")]
-        return sorted(json.loads(text) for each in texts for text in each.splitlines())
-
-
-def uninterrupted(script: list[list[tuple[str, bytes]]]) -> list[Any]:
-    """The outputs of a test run with all records."""
-    with TestRun(job()) as test_run:
-        for step in script:
-            add(test_run, step)
-        return sorted(test_run.run(flush=True).records("out"))
+    with TestRun(memory_job()) as whole:
+        expected = [trace_of(whole, number) for number in range(6)][-1]
+    found: list[Any] = []
+    given: dict[str, Any] = {}
+    for number in range(6):
+        with TestRun(memory_job(), **given) as test_run:
+            found += trace_of(test_run, number)
+            test_run.savepoint(tmp_path / str(number))
+            given = {kind: tmp_path / str(number) if kind == "savepoint" else test_run.snapshot()}
+    assert found == expected
 
 
 def test_runs_go_on_from_savepoints(tmp_path: Path) -> None:
@@ -117,6 +69,7 @@ def test_runs_go_on_from_savepoints(tmp_path: Path) -> None:
         run(place.job(), engine="embedded", from_savepoint=saved, to_savepoint=to, flush=number == 3)
         saved = to
     assert place.outputs() == uninterrupted(script)
+    assert [list(of.manifest.sources) for of in JobSavepoint(to).stages.values()] == [["in"], ["extra"]]
 
 
 def test_a_savepoint_has_one_of_each_stage(savepoint: Path) -> None:
@@ -146,14 +99,14 @@ def test_a_savepoint_is_complete_or_does_not_exist(savepoint: Path, tmp_path: Pa
 
 
 def test_keys_are_loaded_in_the_stages_that_have_them(savepoint: Path) -> None:
-    with TestRun(job(), savepoint=savepoint, keys=["a1", "group 1"]) as test_run:
+    with TestRun(memory_job(), savepoint=savepoint, keys=["a1", "group 1"]) as test_run:
         result = test_run.run()
         assert result.keys(stage="sums") == ["a1"]
         assert result.keys(stage="groups") == ["group 1"]
 
 
 def test_an_added_stage_begins_without_state(savepoint: Path, tmp_path: Path) -> None:
-    with TestRun(job(counts=True), savepoint=savepoint) as test_run:
+    with TestRun(memory_job(counts=True), savepoint=savepoint) as test_run:
         result = test_run.run(flush=True)
         assert {count for _, count in result.records("counts")} == {1}
         assert result.records("out")
@@ -191,19 +144,41 @@ def test_an_added_stage_can_feed_those_that_have_state(tmp_path: Path) -> None:
 def test_a_stage_is_left_out_only_if_the_job_says_so(savepoint: Path, tmp_path: Path) -> None:
     advice = r"stages that the job does not have: sums \(.*set retired=\{'sums': \"drop\"\} on the job"
     with pytest.raises(SavepointError, match=advice):
-        TestRun(job(sums=False), savepoint=savepoint)
-    with TestRun(job(sums=False, retired={"sums": "drop"}), savepoint=savepoint) as test_run:
+        TestRun(memory_job(sums=False), savepoint=savepoint)
+    with TestRun(memory_job(sums=False, retired={"sums": "drop"}), savepoint=savepoint) as test_run:
         assert test_run.run(flush=True).records("out")
         test_run.savepoint(tmp_path / "without")
-    with TestRun(job(retired={}), savepoint=tmp_path / "without") as again:
+    with TestRun(memory_job(retired={}), savepoint=tmp_path / "without") as again:
         assert again.run().keys(stage="sums") == []
+
+
+def test_a_job_with_one_handler_becomes_a_stage(tmp_path: Path) -> None:
+    place, script = Place(tmp_path), steps(random.Random(5), 2)
+    place.add(script[0])
+    whole = place.job()
+    sums = whole.stages["sums"]
+    one = Job("staged", Sums(), sums.sources, {"sums": MemorySink()})
+    run(one, engine="embedded", to_savepoint=str(tmp_path / "one"))
+    output("savepoint", str(tmp_path / "one"), str(tmp_path / "stages"), "--as-stage", "sums", "--verify")
+    place.add(script[1])
+    run(whole, engine="embedded", from_savepoint=str(tmp_path / "stages"), to_savepoint=str(tmp_path / "end"))
+    assert list(JobSavepoint(tmp_path / "end").stages) == ["sums", "groups"]
+    with TestRun(whole, savepoint=tmp_path / "end") as test_run:
+        keys = {json.loads(record)[0] for step in script for source, record in step if source == "in"}
+        result = test_run.run(flush=True)
+        assert {key: result.state("total", key) for key in keys} == {
+            key: sum(source == "in" and json.loads(record)[0] == key for step in script for source, record in step)
+            for key in keys
+        }
+    again = CliRunner().invoke(app, ["savepoint", str(tmp_path / "end"), str(tmp_path / "x"), "--as-stage", "sums"])
+    assert "it has stages already: sums, groups" in again.output
 
 
 def test_mistakes_in_retired_stages_are_named() -> None:
     with pytest.raises(JobError, match="retired contains the stage 'sums', but the job has it: remove the name"):
-        job(retired={"sums": "drop"})
+        memory_job(retired={"sums": "drop"})
     with pytest.raises(JobError, match=r"retired\['old'\] must be \"drop\": the state of a stage cannot be kept"):
-        job(retired={"old": "keep"})
+        memory_job(retired={"old": "keep"})
 
 
 def test_upgrades_are_checked_in_each_stage(savepoint: Path) -> None:
@@ -211,7 +186,7 @@ def test_upgrades_are_checked_in_each_stage(savepoint: Path) -> None:
         pending = MapSpec(str, int)
 
     with pytest.raises(SavepointError, match=r"stages/groups: .*pending"):
-        TestRun(job(groups=Changed()), savepoint=savepoint)
+        TestRun(memory_job(groups=Changed()), savepoint=savepoint)
 
 
 def test_damage_is_named_with_its_stage(savepoint: Path, tmp_path: Path) -> None:
@@ -220,7 +195,7 @@ def test_damage_is_named_with_its_stage(savepoint: Path, tmp_path: Path) -> None
     shutil.rmtree(stages / "groups")
     with pytest.raises(SavepointError, match=r"its stage groups is missing\. The savepoint is incomplete: copy it"):
         JobSavepoint(savepoint)
-    with TestRun(job()) as other:
+    with TestRun(memory_job()) as other:
         other.savepoint(tmp_path / "other")
     shutil.copytree(tmp_path / "other" / "stages" / "groups", stages / "groups")
     with pytest.raises(SavepointError, match="its stage groups belongs to another savepoint"):
@@ -232,7 +207,7 @@ def test_damage_is_named_with_its_stage(savepoint: Path, tmp_path: Path) -> None
     with pytest.raises(SavepointError, match=r"stages/groups: .*is damaged"):
         JobSavepoint(savepoint).verify()
     with pytest.raises(SavepointError, match=r"stages/groups: .*is damaged"):
-        TestRun(job(), savepoint=savepoint)
+        TestRun(memory_job(), savepoint=savepoint)
     file.unlink()
     with pytest.raises(SavepointError, match=r"stages/groups: the file state/.* is missing"):
         JobSavepoint(savepoint)
@@ -244,9 +219,9 @@ def test_a_savepoint_of_another_job_is_rejected(savepoint: Path, tmp_path: Path)
         TestRun(one, savepoint=savepoint)
     with TestRun(one) as test_run:
         test_run.savepoint(tmp_path / "one")
-    with pytest.raises(SavepointError, match="belongs to a job with one handler, but 'staged' is a job with stages"):
-        TestRun(job(), savepoint=tmp_path / "one")
-    other = Job("other", stages=job().stages)
+    with pytest.raises(SavepointError, match=r"one handler, but 'staged' is a job with stages\. .*--as-stage"):
+        TestRun(memory_job(), savepoint=tmp_path / "one")
+    other = Job("other", stages=memory_job().stages)
     with pytest.raises(SavepointError, match="it belongs to the job 'staged', not to 'other'"):
         TestRun(other, savepoint=savepoint)
     with pytest.raises(SavepointError, match=r"savepoint of a job with stages \(sums, groups\), not of one of them"):
@@ -319,12 +294,12 @@ def test_rows_change_one_stage(stages_job: Path) -> None:
     (stages_job / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     output("state", "import", "rows.jsonl", "mended", "--into", "savepoint", "--stage", "sums")
     JobSavepoint(stages_job / "mended").verify()
-    with TestRun(job(), savepoint=stages_job / "mended") as test_run:
+    with TestRun(memory_job(), savepoint=stages_job / "mended") as test_run:
         result = test_run.run()
         assert {result.state("total", row["key"]) for row in rows} == {1000}
         assert set(result.keys(stage="groups")) == {"group 0", "group 1", "group 2"}
     output("state", "import", "rows.jsonl", "new", "--job", "stages_job.py", "--stage", "sums")
-    with TestRun(job(), savepoint=stages_job / "new") as test_run:
+    with TestRun(memory_job(), savepoint=stages_job / "new") as test_run:
         assert len(test_run.run().keys(stage="sums")) == len(rows)
 
 

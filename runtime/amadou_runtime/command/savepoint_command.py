@@ -34,6 +34,13 @@ def savepoint(
         Path | None, typer.Argument(metavar="[DIR]", help="New directory for the savepoint.", show_default=False)
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read the entire savepoint and compare checksums.")] = False,
+    as_stage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="CHECKPOINT is a savepoint of a job with one handler: write one in which it is the stage NAME.",
+        ),
+    ] = None,
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
@@ -41,13 +48,15 @@ def savepoint(
     running, its run writes the savepoint and continues.
     """
     from amadou_runtime.command.progress_bar import progress_bar
-    from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+    from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_as_stage
 
     settings = pairs(conf, "--conf")
-    if directory is None and not verify:
+    if directory is None and (as_stage or not verify):
         raise typer.BadParameter("name the new directory for the savepoint, or use --verify", param_hint="DIR")
     with errors_as_messages():
-        if directory is not None:
+        if directory is not None and as_stage:
+            write_as_stage(JobSavepoint(checkpoint), as_stage, directory)
+        elif directory is not None:
             _write(checkpoint, directory, master, settings)
         where = Path(checkpoint) if directory is None else directory
         written = JobSavepoint(where)

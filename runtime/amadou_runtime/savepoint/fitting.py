@@ -33,7 +33,8 @@ def check_stages(job: Job, savepoint: JobSavepoint, retired: Mapping[str, str]) 
     if ("" in saved) != ("" in job.by_stage):
         kinds = ("a job with one handler", "a job with stages")
         old, new = kinds if "" in saved else kinds[::-1]
-        raise SavepointError(where, f"it belongs to {old}, but {job.name!r} is {new}. Use a different savepoint")
+        advice = f"Make it a stage with amadou savepoint {where} NEW --as-stage NAME" if "" in saved else "Use another"
+        raise SavepointError(where, f"it belongs to {old}, but {job.name!r} is {new}. {advice}")
     missing = [name for name in saved if name not in job.by_stage and name not in retired]
     if missing:
         shown, known = ", ".join(missing), ", ".join(job.by_stage)

@@ -1,5 +1,6 @@
 """The savepoint of a job, which has a savepoint for each stage."""
 
+import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -7,7 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
+
 from amadou.errors import SavepointError
+from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest, Manifest, StagesManifest, read_manifest
 from amadou_runtime.savepoint.savepoint import Savepoint, new_savepoint
 
@@ -76,6 +80,29 @@ def write_job_savepoint(job: str, stages: Mapping[str, Callable[[Path], Manifest
         )
         (partial / MANIFEST).write_text(manifest.to_json(), "utf-8")
         return manifest
+
+
+def write_as_stage(savepoint: JobSavepoint, stage: str, directory: Path) -> JobManifest:
+    """Write a savepoint of a job with stages, one of which has the state in a savepoint of a job with one handler.
+
+    :param stage: the name of the stage
+    :param directory: a new directory
+    :raises SavepointError: the savepoint is that of a job with stages, or has records in memory; or the directory is
+        not empty, or cannot be written
+    """
+    where, of = str(savepoint.directory), savepoint.stages.get("")
+    if of is None:
+        raise SavepointError(where, f"it has stages already: {', '.join(savepoint.stages)}")
+    if any(file.name.startswith("memory/") for file in of.manifest.files):
+        raise SavepointError(where, "a job with a MemorySource cannot become a stage: its records have a fixed place")
+    manifest = attrs.evolve(of.manifest, id=uuid.uuid4().hex[:12], job=stage_job(of.job, stage))
+
+    def write(to: Path) -> Manifest:
+        shutil.copytree(of.directory, to)
+        (to / MANIFEST).write_text(manifest.to_json(), "utf-8")
+        return manifest
+
+    return write_job_savepoint(of.job, {stage: write}, directory)
 
 
 def _directory(savepoint: Path, stage: str) -> Path:
