@@ -172,6 +172,8 @@ def test_a_job_with_one_handler_becomes_a_stage(tmp_path: Path) -> None:
         }
     again = CliRunner().invoke(app, ["savepoint", str(tmp_path / "end"), str(tmp_path / "x"), "--as-stage", "sums"])
     assert "it has stages already: sums, groups" in again.output
+    wrong = CliRunner().invoke(app, ["savepoint", str(tmp_path / "one"), str(tmp_path / "x"), "--as-stage", "../y"])
+    assert "the stage name '../y' must consist of letters, digits, - and _" in wrong.output
 
 
 def test_mistakes_in_retired_stages_are_named() -> None:

@@ -130,6 +130,10 @@ def test_a_savepoint_of_a_checkpoint_is_read_by_test_runs(place: Place, state: s
     with pytest.raises(SavepointError, match="the job does not have: sums"):
         once(place.job(sums=False), tmp_path / "other", from_savepoint=str(tmp_path / "savepoint"))
     assert list((tmp_path / "other").glob("*")) == []
+    file = next((tmp_path / "savepoint" / "stages" / "groups" / "state").iterdir())
+    file.write_bytes(file.read_bytes()[:-30] + bytes(30))
+    with pytest.raises(RunError, match=r"stages/groups: .*is damaged"):
+        once(place.job(key_groups=4), tmp_path / "other", from_savepoint=str(tmp_path / "savepoint"))
 
 
 def test_a_batch_that_was_not_completed_is_processed_once_after_rescaling(

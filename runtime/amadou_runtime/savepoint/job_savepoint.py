@@ -1,5 +1,6 @@
 """The savepoint of a job, which has a savepoint for each stage."""
 
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -87,10 +88,12 @@ def write_as_stage(savepoint: JobSavepoint, stage: str, directory: Path) -> JobM
 
     :param stage: the name of the stage
     :param directory: a new directory
-    :raises SavepointError: the savepoint is that of a job with stages, or has records in memory; or the directory is
-        not empty, or cannot be written
+    :raises SavepointError: the name is invalid; the savepoint is that of a job with stages, or has records in memory;
+        or the directory is not empty, or cannot be written
     """
     where, of = str(savepoint.directory), savepoint.stages.get("")
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", stage):
+        raise SavepointError(where, f"the stage name {stage!r} must consist of letters, digits, - and _")
     if of is None:
         raise SavepointError(where, f"it has stages already: {', '.join(savepoint.stages)}")
     if any(file.name.startswith("memory/") for file in of.manifest.files):
