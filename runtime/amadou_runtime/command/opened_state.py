@@ -10,7 +10,6 @@ from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.stages import chosen_stage, stage_named
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.manifest import MANIFEST
-from amadou_runtime.savepoint.savepoint import Savepoint
 
 
 def open_state(place: str, stage: str | None, master: str | None, settings: Mapping[str, str]) -> Any:
@@ -20,21 +19,13 @@ def open_state(place: str, stage: str | None, master: str | None, settings: Mapp
     :raises AmadouError: there is neither a savepoint nor a checkpoint, or it cannot be read
     """
     if (Path(place) / MANIFEST).exists():
-        return stage_of(JobSavepoint(place), stage)
+        stages = JobSavepoint(place).stages
+        return stages[chosen_stage(place, stages, stage or "")]
     from amadou_runtime.spark import session
     from amadou_runtime.spark.checkpoint import absolute
     from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 
     return CheckpointState(absolute(place), lambda: session("amadou state", master=master, conf=settings), stage or "")
-
-
-def stage_of(savepoint: JobSavepoint, stage: str | None) -> Savepoint:
-    """Return the savepoint of a stage.
-
-    :param stage: the name of the stage; `None` for the only stage
-    :raises LoadError: there is no such stage, or there are several and none is given
-    """
-    return savepoint.stages[chosen_stage(str(savepoint.directory), savepoint.stages, stage or "")]
 
 
 class Owned(Protocol):
