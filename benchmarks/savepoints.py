@@ -30,6 +30,7 @@ from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.state_schema import described
 from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.savepoint import (
     NO_CLOCK,
     SavedProgress,
@@ -134,7 +135,7 @@ class Report:
 def on_spark(spark: Any, store: str, options: argparse.Namespace, directory: Path, report: Report) -> None:
     """Start from the savepoint, and write another one."""
     job = job_of(directory, options.timers, store)
-    checkpoint, savepoint = directory / f"checkpoint-{store}", Savepoint(directory / "savepoint")
+    checkpoint, savepoint = directory / f"checkpoint-{store}", JobSavepoint(directory / "savepoint")
 
     def begin() -> None:
         hooks = RunHooks(plugins_of(()))

@@ -25,7 +25,8 @@ from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.embedded.engine import run_embedded
 from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
-from amadou_runtime.savepoint.savepoint import Savepoint, check_new
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.savepoint import check_new
 
 if TYPE_CHECKING:
     from amadou_runtime.spark import RunningJob
@@ -87,7 +88,7 @@ def run(
         raise ValueError(f'the engine must be "spark" or "embedded", not {engine!r}')
     if to_savepoint is not None:
         check_new(Path(to_savepoint))
-    savepoint = None if from_savepoint is None else Savepoint(from_savepoint)
+    savepoint = None if from_savepoint is None else JobSavepoint(from_savepoint)
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
         if engine == "embedded":
@@ -124,7 +125,7 @@ def _run_on_spark(
     conf: dict[str, str],
     on_progress: Callable[[Progress], None] | None,
     *,
-    savepoint: Savepoint | None,
+    savepoint: JobSavepoint | None,
     to_savepoint: str | None,
     schedule: "Schedule | None",
 ) -> RunSummary:
@@ -176,7 +177,7 @@ def start(
     from amadou_runtime.spark import start as start_on_spark
 
     _check_trigger(trigger)
-    savepoint = None if from_savepoint is None else Savepoint(from_savepoint)
+    savepoint = None if from_savepoint is None else JobSavepoint(from_savepoint)
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
         running = start_on_spark(

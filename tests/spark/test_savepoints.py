@@ -44,6 +44,7 @@ class Uninterrupted:
             batch = self._engine.process(
                 records, self._watermark.follow(now), now, self._batches, self._dependency_state
             )
+            self._engine.store(batch)
             self._watermark.observe(batch.newest, now)
             self._watermark.hold(batch.processed.held)
             self._dependency_state = batch.evaluation.decision.state

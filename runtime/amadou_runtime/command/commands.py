@@ -79,6 +79,9 @@ def reproduce(
     line: Annotated[
         int | None, typer.Option(metavar="N", help="Use only the dead letter on line N. Requires a single file.")
     ] = None,
+    stage: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --key, the stage. Needed if the job has several.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the test file if it exists.")] = False,
     param: ParamOption = None,
 ) -> None:
@@ -92,7 +95,7 @@ def reproduce(
 
     params = pairs(param, "-p")
     if key is not None:
-        reproduce_key(key, list(map(str, letters)), output, params, force=force)
+        reproduce_key(key, list(map(str, letters)), stage, output, params, force=force)
         return
     with errors_as_messages():
         found = read_letters(letters, line, lambda fields: load_named(job, fields))

@@ -7,22 +7,25 @@ from typing import Any, Protocol
 from amadou import Job
 from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
+from amadou_runtime.core.stages import chosen_stage, stage_named
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.manifest import MANIFEST
-from amadou_runtime.savepoint.savepoint import Savepoint
 
 
-def open_state(place: str, master: str | None, settings: Mapping[str, str]) -> Any:
+def open_state(place: str, stage: str | None, master: str | None, settings: Mapping[str, str]) -> Any:
     """Open a savepoint or a checkpoint.
 
+    :param stage: the name of the stage; `None` for the only stage
     :raises AmadouError: there is neither a savepoint nor a checkpoint, or it cannot be read
     """
     if (Path(place) / MANIFEST).exists():
-        return Savepoint(place)
+        stages = JobSavepoint(place).stages
+        return stages[chosen_stage(place, stages, stage or "")]
     from amadou_runtime.spark import session
     from amadou_runtime.spark.checkpoint import absolute
     from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 
-    return CheckpointState(absolute(place), lambda: session("amadou state", master=master, conf=settings))
+    return CheckpointState(absolute(place), lambda: session("amadou state", master=master, conf=settings), stage or "")
 
 
 class Owned(Protocol):
@@ -33,24 +36,24 @@ class Owned(Protocol):
         """The job's name."""
 
 
-def job_for(target: str | None, params: Mapping[str, str], state: Owned | None) -> Job | None:
-    """Return the job to which state belongs, with its parameters; `None` if there is no target.
+def job_for(target: str | None, params: Mapping[str, str], state: Owned) -> Job | None:
+    """Return the job to which state belongs, or the stage of it, with its parameters; `None` if there is no target.
 
     :raises LoadError: the job cannot be loaded, or the state belongs to a different job
     """
     if target is None:
         return None
-    job = load_job(target).with_params(params, connectors=False)
-    if state is not None:
-        check_owner(target, job, state)
-    return job
+    return owner_of(target, load_job(target).with_params(params, connectors=False), state)
 
 
-def check_owner(target: str, job: Job, state: Owned) -> None:
-    """Check that state belongs to a job.
+def owner_of(target: str, job: Job, state: Owned) -> Job:
+    """Return the stage of a job to which state belongs. A job with one handler is its only stage.
 
     :param target: the target from which the job was loaded
     :raises LoadError: the state belongs to a different job
     """
-    if job.name != state.job:
-        raise LoadError(target, f"the state belongs to the job {state.job!r}, not to {job.name!r}")
+    owner = stage_named(job, state.job)
+    if owner is None:
+        names = ", ".join(repr(stage.name) for stage in job.by_stage.values())
+        raise LoadError(target, f"the state belongs to the job {state.job!r}, not to {names}")
+    return owner

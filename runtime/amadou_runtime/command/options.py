@@ -18,6 +18,9 @@ TargetArgument = Annotated[
         show_default=False,
     ),
 ]
+StageOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The stage of the job. Needed if the job has several.")
+]
 ParamOption = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter of the job. Can be repeated."),

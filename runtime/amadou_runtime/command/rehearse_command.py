@@ -2,7 +2,7 @@
 
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from amadou_runtime.savepoint.savepoint import Savepoint
+    from amadou_runtime.savepoint.job_savepoint import JobSavepoint
     from amadou_runtime.testing.rehearsal import Difference, Rehearsal, SpecResult
 
 REHEARSE_EXAMPLES = """Examples:
@@ -35,7 +35,7 @@ def rehearse_job(
         typer.Option(
             metavar="FILE",
             help="Also process these records, one in each line, with the old and the new code, and compare the "
-            "outputs. Only the state of their keys is used.",
+            "outputs. Only the state of their keys is used, unless the job has stages.",
         ),
     ] = None,
     old: Annotated[
@@ -48,6 +48,9 @@ def rehearse_job(
     source: Annotated[
         str | None, typer.Option(metavar="NAME", help="The source of the records, if the job has several.")
     ] = None,
+    stage: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The stage of the source, if several have one of this name.")
+    ] = None,
     param: ParamOption = None,
 ) -> None:
     """Try new code on a job's state before you deploy it: decode every entry, run migrations, and check timers.
@@ -58,8 +61,8 @@ def rehearse_job(
 
     from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.progress_bar import progress_bar
-    from amadou_runtime.savepoint.savepoint import Savepoint
-    from amadou_runtime.testing.rehearsal import rehearse
+    from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+    from amadou_runtime.testing.rehearsal import rehearse_stages
 
     params = pairs(param, "-p")
     if records is None and (old or old_git):
@@ -70,28 +73,45 @@ def rehearse_job(
         raise typer.BadParameter(f"{records} is not a file", param_hint="--records")
     console = Console(markup=False, highlight=False, soft_wrap=True)
     with errors_as_messages():
-        opened = Savepoint(savepoint)
+        opened = JobSavepoint(savepoint)
         job = load_job(target).with_params(params, connectors=False)
-        if source is not None and source not in job.sources:
+        if stage is not None and stage not in job.by_stage:
+            raise typer.BadParameter(f"the job has no stage {stage!r}", param_hint="--stage")
+        read = [name for each, of in job.by_stage.items() if stage in (None, each) for name in of.external_sources]
+        if source is not None and source not in read:
             raise typer.BadParameter(f"the job has no source {source!r}", param_hint="--source")
-        if records is not None and source is None and len(job.sources) > 1:
-            raise typer.BadParameter(f"name the source: {', '.join(job.sources)}", param_hint="--source")
+        if records is not None and source is None and len(read) > 1:
+            raise typer.BadParameter(f"name the source: {', '.join(read)}", param_hint="--source")
+        if records is not None and stage is None and source is not None and read.count(source) > 1:
+            raise typer.BadParameter(f"several stages have the source {source!r}: name one", param_hint="--stage")
         with progress_bar(f"reading {savepoint}", opened.manifest.keys) as advance:
-            result = rehearse(opened, job, advance)
-        _show(result, opened, target, console)
+            results = rehearse_stages(opened, job, advance)
+        _show(results, opened, target, console)
         is_different = False
         if records is not None:
-            is_different = _compare(target, old, old_git, opened.directory, records, source, params, console)
-    if result.has_failed:
+            is_different = _compare(target, old, old_git, opened.directory, records, source, stage, params, console)
+    if any(result.has_failed for result in results.values()):
         raise typer.Exit(1)
     if records is not None and not is_different:
         console.print("The outputs are the same.")
 
 
-def _show(result: "Rehearsal", savepoint: "Savepoint", target: str, console: "Console") -> None:
+def _show(results: "Mapping[str, Rehearsal]", savepoint: "JobSavepoint", target: str, console: "Console") -> None:
     manifest = savepoint.manifest
     batch = "no batch" if manifest.batch is None else f"batch {manifest.batch}"
     console.print(f"{target} on {savepoint.directory} (job {manifest.job}, {batch}, {manifest.keys:,} keys)")
+    for stage, result in results.items():
+        if stage:
+            console.print(f"\nStage {stage}")
+        if stage in savepoint.stages:
+            _show_state(result, console)
+        for problem in result.problems:
+            console.print(f"\nThe job would not start: {problem}")
+    if not any(result.has_failed for result in results.values()):
+        console.print("The new code can continue from this savepoint.")
+
+
+def _show_state(result: "Rehearsal", console: "Console") -> None:
     if result.specs:
         console.print(_specs(result))
     held = "".join(f", {number:,} held events from {source}" for source, number in result.held.items())
@@ -101,10 +121,6 @@ def _show(result: "Rehearsal", savepoint: "Savepoint", target: str, console: "Co
             console.print(f"\n{name}: {spec.failed:,} of {spec.entries:,} entries cannot be read. The first ones:")
             for failure in spec.failures:
                 console.print(f"  key {failure.key!r}\n    stored: {failure.stored}\n    {failure.error}")
-    for problem in result.problems:
-        console.print(f"\nThe job would not start: {problem}")
-    if not result.has_failed:
-        console.print("The new code can continue from this savepoint.")
 
 
 def _specs(result: "Rehearsal") -> "Table":
@@ -130,6 +146,7 @@ def _compare(
     savepoint: Path,
     records: Path,
     source: str | None,
+    stage: str | None,
     params: dict[str, str],
     console: "Console",
 ) -> bool:
@@ -138,8 +155,8 @@ def _compare(
 
     with _checked_out(target, revision) as directory:
         old_target = target if old is None else old
-        before = outputs_of(old_target, savepoint, records, source, params, directory)
-    after = outputs_of(target, savepoint, records, source, params, None)
+        before = outputs_of(old_target, savepoint, records, source, stage, params, directory)
+    after = outputs_of(target, savepoint, records, source, stage, params, None)
     differences = compared(before, after)
     different = [each for each in differences if not each.is_same]
     number = sum(len(each.old) for each in differences if each.is_same)

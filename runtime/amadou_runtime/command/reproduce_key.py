@@ -7,17 +7,20 @@ import typer
 
 from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
-from amadou_runtime.command.opened_state import check_owner, open_state
+from amadou_runtime.command.opened_state import open_state, owner_of
 from amadou_runtime.command.options import errors_as_messages
 from amadou_runtime.savepoint.savepoint import blocks_for
 from amadou_runtime.savepoint.stored_keys import keys_named
 
 
-def reproduce_key(text: str, given: list[str], output: Path | None, params: dict[str, str], *, force: bool) -> None:
+def reproduce_key(
+    text: str, given: list[str], stage: str | None, output: Path | None, params: dict[str, str], *, force: bool
+) -> None:
     """Write a pytest file with the state of a key.
 
     :param text: the key, as on the command line
     :param given: the arguments of the command: a checkpoint or savepoint, and the job's target
+    :param stage: the name of the stage; `None` for the only stage
     """
     from amadou_runtime.testing.reproduce import test_of_key
 
@@ -28,15 +31,16 @@ def reproduce_key(text: str, given: list[str], output: Path | None, params: dict
     with errors_as_messages():
         check_output(file, force=force)
         job = load_job(target).with_params(params, connectors=False)
-        state = open_state(place, None, {})
-        check_owner(target, job, state)
-        possible = ((key, blocks_for(job, key, state.find(key))) for key in keys_named(text))
+        state = open_state(place, stage, None, {})
+        owner = owner_of(target, job, state)
+        name = next(each for each, of in job.by_stage.items() if of is owner)
+        possible = ((key, blocks_for(owner, key, state.find(key))) for key in keys_named(text))
         found = next(((key, blocks) for key, blocks in possible if blocks), None)
         if found is None:
             raise LoadError(place, f"it has no state for the key {text!r}")
-        origin = f"--key {text} {place} {target}"
+        origin = f"--key {text} {place} {target}{f' --stage {stage}' if stage else ''}"
         watermark = state.clock["watermark"]["current"]
-        write_output(file, test_of_key(*found, job, target, params, file, origin, watermark))
+        write_output(file, test_of_key(*found, job, name, target, params, file, origin, watermark))
     print(f"{file}: 1 test; run the file with: pytest {file}")
 
 

@@ -11,8 +11,10 @@ from amadou.engine import shown_bytes
 from amadou_runtime.command.options import ConfOption, MasterOption, errors_as_messages, pairs
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
+    from amadou_runtime.savepoint.job_savepoint import JobSavepoint
     from amadou_runtime.savepoint.manifest import Manifest
 
 SAVEPOINT_EXAMPLES = """Examples:
@@ -32,6 +34,13 @@ def savepoint(
         Path | None, typer.Argument(metavar="[DIR]", help="New directory for the savepoint.", show_default=False)
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read the entire savepoint and compare checksums.")] = False,
+    as_stage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="CHECKPOINT is a savepoint of a job with one handler: write one in which it is the stage NAME.",
+        ),
+    ] = None,
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
@@ -39,20 +48,22 @@ def savepoint(
     running, its run writes the savepoint and continues.
     """
     from amadou_runtime.command.progress_bar import progress_bar
-    from amadou_runtime.savepoint.savepoint import Savepoint
+    from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_as_stage
 
     settings = pairs(conf, "--conf")
-    if directory is None and not verify:
+    if directory is None and (as_stage or not verify):
         raise typer.BadParameter("name the new directory for the savepoint, or use --verify", param_hint="DIR")
     with errors_as_messages():
-        if directory is not None:
+        if directory is not None and as_stage:
+            write_as_stage(JobSavepoint(checkpoint), as_stage, directory)
+        elif directory is not None:
             _write(checkpoint, directory, master, settings)
         where = Path(checkpoint) if directory is None else directory
-        written = Savepoint(where)
+        written = JobSavepoint(where)
         if verify:
             with progress_bar(f"verifying {where}", written.manifest.bytes, in_bytes=True) as advance:
                 written.verify(advance)
-        _show(written.manifest, where, f"{'verified' if verify else 'written'}")
+        _show(written, "verified" if verify else "written")
 
 
 def _write(checkpoint: str, directory: Path, master: str | None, settings: dict[str, str]) -> None:
@@ -88,13 +99,24 @@ def _write(checkpoint: str, directory: Path, master: str | None, settings: dict[
         request.end()
 
 
-def _show(manifest: "Manifest", directory: Path, done: str) -> None:
+def _show(savepoint: "JobSavepoint", done: str) -> None:
     from rich.console import Console
 
     console = Console(markup=False, highlight=False)
+    manifest = savepoint.manifest
     batch = "no batch" if manifest.batch is None else f"batch {manifest.batch}"
+    heading = f"{savepoint.directory}: {done}. Job {manifest.job}, {batch}"
+    if "" in savepoint.stages:
+        _show_stage(savepoint.stages[""].manifest, heading, console)
+        return
+    console.print(heading)
+    for name, stage in savepoint.stages.items():
+        _show_stage(stage.manifest, f"Stage {name}", console)
+
+
+def _show_stage(manifest: "Manifest", heading: str, console: "Console") -> None:
     keys = f"{manifest.keys:,} keys, {manifest.timers:,} timers, {shown_bytes(manifest.bytes)}"
-    console.print(f"{directory}: {done}. Job {manifest.job}, {batch}, watermark {manifest.watermark or 'none'}; {keys}")
+    console.print(f"{heading}, watermark {manifest.watermark or 'none'}; {keys}")
     if manifest.specs:
         console.print(_specs(manifest))
     for name, count in manifest.left_out.items():

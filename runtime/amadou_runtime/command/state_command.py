@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, errors_as_messages, pairs
+from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, StageOption, errors_as_messages, pairs
 
 state_app = typer.Typer(help="Look into the state of a checkpoint or savepoint.", no_args_is_help=True)
 
@@ -51,6 +51,7 @@ def keys(
     ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most N keys. Default: all.")] = None,
     as_json: JsonOption = False,
+    stage: StageOption = None,
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
@@ -61,7 +62,7 @@ def keys(
     from amadou_runtime.command.state_output import print_keys
 
     with errors_as_messages():
-        state = open_state(place, master, pairs(conf, "--conf"))
+        state = open_state(place, stage, master, pairs(conf, "--conf"))
         print_keys(state, prefix, limit, count=count, biggest=biggest, oldest=oldest, as_json=as_json)
 
 
@@ -72,6 +73,7 @@ def show(
     as_json: JsonOption = False,
     job: JobOption = None,
     param: ParamOption = None,
+    stage: StageOption = None,
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
@@ -80,7 +82,7 @@ def show(
     from amadou_runtime.command.state_output import print_key
 
     with errors_as_messages():
-        state = open_state(place, master, pairs(conf, "--conf"))
+        state = open_state(place, stage, master, pairs(conf, "--conf"))
         if not print_key(state, key, job_for(job, pairs(param, "-p"), state), as_json=as_json):
             print(f"{place} has no state for the key {key!r}", file=sys.stderr)
             raise typer.Exit(1)
@@ -93,6 +95,7 @@ def history(
     as_json: JsonOption = False,
     job: JobOption = None,
     param: ParamOption = None,
+    stage: StageOption = None,
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
@@ -102,7 +105,7 @@ def history(
     from amadou_runtime.savepoint.savepoint import Savepoint
 
     with errors_as_messages():
-        state = open_state(checkpoint, master, pairs(conf, "--conf"))
+        state = open_state(checkpoint, stage, master, pairs(conf, "--conf"))
         if isinstance(state, Savepoint):
             raise typer.BadParameter("a savepoint has no history: use the checkpoint", param_hint="PLACE")
         if not print_history(state, key, job_for(job, pairs(param, "-p"), state), as_json=as_json):
@@ -121,6 +124,7 @@ def export(
     spec: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this state. Can be repeated.")] = None,
     job: JobOption = None,
     param: ParamOption = None,
+    stage: StageOption = None,
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
@@ -129,7 +133,7 @@ def export(
     from amadou_runtime.command.state_rows import export_rows
 
     with errors_as_messages():
-        state = open_state(place, master, pairs(conf, "--conf"))
+        state = open_state(place, stage, master, pairs(conf, "--conf"))
         number = export_rows(state, place, file, key, prefix, spec, job_for(job, pairs(param, "-p"), state))
     print(f"{file}: {number:,} rows")
 
@@ -148,6 +152,7 @@ def import_(
     watermark: Annotated[
         str | None, typer.Option(metavar="TIME", help="The watermark, in ISO format. Default: that of the savepoint.")
     ] = None,
+    stage: StageOption = None,
     param: ParamOption = None,
 ) -> None:
     """Write a savepoint with the state in a file: to seed a job from history, or to mend entries of a savepoint. A row
@@ -161,11 +166,12 @@ def import_(
         raise typer.BadParameter(f"{watermark!r} is not a time in ISO format", param_hint="--watermark") from error
     if time is not None and time.tzinfo is None:
         raise typer.BadParameter(f"{watermark!r} has no time zone", param_hint="--watermark")
-    from amadou_runtime.command.opened_state import job_for
+    from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.state_rows import import_rows
-    from amadou_runtime.savepoint.savepoint import Savepoint
+    from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 
     with errors_as_messages():
-        base = None if into is None else Savepoint(into)
-        manifest = import_rows(file, directory, base, job_for(job, pairs(param, "-p"), base), time)
+        base = None if into is None else JobSavepoint(into)
+        loaded = None if job is None else load_job(job).with_params(pairs(param, "-p"), connectors=False)
+        manifest = import_rows(file, directory, base, loaded, job or "", stage, time)
     print(f"{directory}: {manifest.keys:,} keys, {manifest.timers:,} timers")

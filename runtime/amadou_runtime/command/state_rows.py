@@ -1,14 +1,19 @@
 """Writes stored state to files of rows, and savepoints from such files: `amadou state export` and `import`."""
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from amadou import Job
 from amadou.errors import LoadError
+from amadou_runtime.command.opened_state import owner_of
 from amadou_runtime.command.row_files import rows_in, writing
+from amadou_runtime.core.stages import chosen_stage
 from amadou_runtime.savepoint.block import Block, by_subject
-from amadou_runtime.savepoint.manifest import Manifest
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
+from amadou_runtime.savepoint.manifest import JobManifest, Manifest
 from amadou_runtime.savepoint.rows import Importer, RowError, rows_of
 from amadou_runtime.savepoint.savepoint import Savepoint, components_of
 from amadou_runtime.savepoint.stored_keys import StoredState, begins_with, keys_named
@@ -44,13 +49,39 @@ def _by_subject(block: Block, job: Job | None, place: str) -> Block:
 
 
 def import_rows(
-    file: Path, directory: Path, base: Savepoint | None, job: Job | None, watermark: datetime | None
-) -> Manifest:
-    """Write a savepoint with the state in a file; see the options of `amadou state import`.
+    file: Path,
+    directory: Path,
+    base: JobSavepoint | None,
+    job: Job | None,
+    target: str,
+    stage: str | None,
+    watermark: datetime | None,
+) -> JobManifest:
+    """Write a savepoint with the state in a file; see the options of `amadou state import`. The other stages are those
+    of `base`.
 
-    :raises LoadError: the file is invalid
+    :param target: the target from which the job was loaded
+    :raises LoadError: the file is invalid, or the savepoint belongs to a different job
     """
+    writes: dict[str, Callable[[Path], Manifest]] = {}
+    if base is not None:
+        name_of_job = base.manifest.job
+        writes = {name: partial(_copied, of) for name, of in base.stages.items()}
+        changed = chosen_stage(str(base.directory), base.stages, stage or "")
+        owner = None if job is None else owner_of(target, job, base.stages[changed])
+        importer = Importer(base.stages[changed], owner)
+    else:
+        assert job is not None
+        name_of_job = job.name
+        changed = chosen_stage(target, job.by_stage, stage or "")
+        importer = Importer(None, job.by_stage[changed])
+    writes[changed] = partial(importer.write, rows_in(file), watermark)
     try:
-        return Importer(base, job).write(rows_in(file), directory, watermark)
+        return write_job_savepoint(name_of_job, writes, directory)
     except RowError as error:
         raise LoadError(str(file), str(error)) from error
+
+
+def _copied(savepoint: Savepoint, directory: Path) -> Manifest:
+    shutil.copytree(savepoint.directory, directory)
+    return savepoint.manifest

@@ -1,10 +1,10 @@
 """What engines need to know about the stages of a job."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from amadou import BatchReport, Job
-from amadou.errors import CallbackError, LookupFailedError
+from amadou.errors import CallbackError, LoadError, LookupFailedError
 
 
 def qualified(stage: str, name: str) -> str:
@@ -13,6 +13,33 @@ def qualified(stage: str, name: str) -> str:
     :param stage: the stage's name; empty in a job with one handler
     """
     return f"{stage}.{name}" if stage else name
+
+
+def stage_job(job: str, stage: str) -> str:
+    """Return the name of the job of a stage; see `Job.by_stage`."""
+    return f"{job}.{stage}" if stage else job
+
+
+def stage_named(job: Job, name: str) -> Job | None:
+    """Return the stage of a job whose job has a name; see `stage_job`. Return `None` if there is none."""
+    return next((stage for stage in job.by_stage.values() if stage.name == name), None)
+
+
+def chosen_stage(place: str, stages: Collection[str], given: str) -> str:
+    """Return the name of the stage whose state is meant.
+
+    :param place: the checkpoint or savepoint, for the error
+    :param stages: the names of its stages
+    :param given: the given name; empty for the only stage
+    :raises LoadError: there is no such stage, or there are several and none is given
+    """
+    known = ", ".join(stages)
+    if given and given not in stages:
+        has = f"it has no stage {given!r} (stages: {known})" if any(stages) else "it has no stages: omit --stage"
+        raise LoadError(place, has)
+    if not given and len(stages) > 1:
+        raise LoadError(place, f"it has several stages: name one of them with --stage ({known})")
+    return given or next(iter(stages))
 
 
 def depth(job: Job) -> int:

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
@@ -35,7 +36,8 @@ from amadou_runtime.core.watermark import Newest, newest_of
 from amadou_runtime.embedded.savepoints import JobProgress, load_savepoint, save
 from amadou_runtime.embedded.state import EmbeddedState
 from amadou_runtime.plugins.run_hooks import RunHooks
-from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.fitting import check_job_fits
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 
 BatchRecords: TypeAlias = Mapping[str, Iterable[tuple[str, Iterable[Any]]]]
 """The records of a batch by source: pairs of a partition's name and records of this partition, in the source's
@@ -234,7 +236,7 @@ def run_embedded(
     hooks: RunHooks,
     *,
     flush: bool = False,
-    savepoint: Savepoint | None = None,
+    savepoint: JobSavepoint | None = None,
     to_savepoint: Path | None = None,
 ) -> RunSummary:
     """Process all available records from a job's sources as one batch, then fire the due timers in further batches: one
@@ -249,7 +251,11 @@ def run_embedded(
     check_connectors(job)
     stages = {name: EmbeddedStage(stage, name) for name, stage in job.by_stage.items()}
     if savepoint is not None:
-        stages[""].progress = load_savepoint(job, savepoint, stages[""].engine)
+        check_job_fits(job, savepoint)
+        for name, of in savepoint.stages.items():
+            if name in stages:
+                stages[name].progress = load_savepoint(stages[name].job, of, stages[name].engine)
+        feed(stages)
     warnings = {name: DroppedWarning(stage) for name, stage in job.by_stage.items()}
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None, description=job_document(job)))
@@ -285,7 +291,11 @@ def run_embedded(
     for stage in stages.values():
         stage.engine.close()
     if to_savepoint is not None:
-        save(job, run, summary.batches - 1, stages[""].engine, stages[""].progress, to_savepoint)
+        last = summary.batches - 1
+        saves = {
+            name: partial(save, stage.job, run, last, stage.engine, stage.progress) for name, stage in stages.items()
+        }
+        write_job_savepoint(job.name, saves, to_savepoint)
         return summary
     for source, count in summary.counts.held.items():
         text = "job %s: lost held events from %s (%s): a needed source is down. Use a checkpoint on Spark to keep them"

@@ -9,14 +9,13 @@ from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.state_schema import Known, described, with_structures
 from amadou_runtime.core.watermark import Watermark
 from amadou_runtime.embedded.state import EmbeddedState
-from amadou_runtime.savepoint.fitting import check_fits
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.savepoint import (
     SavedProgress,
     Savepoint,
     clock_fields,
     newest_times,
-    write_savepoint,
+    write_group,
 )
 
 
@@ -41,7 +40,7 @@ class JobProgress:
         self.watermark = Watermark(job)
         self.dependency_state: bytes | None = None
         self.positions: dict[str, Any] = {}
-        self.ever_read = set(job.sources)
+        self.ever_read = set(job.external_sources)
         self.known: Known = with_structures({}, described(job))
 
     def read(self, job: Job, *, keeps_position: bool) -> dict[str, Iterable[tuple[str, Iterable[Any]]]]:
@@ -60,10 +59,10 @@ class JobProgress:
 def load_savepoint(job: Job, savepoint: Savepoint, engine: StatefulEngine) -> JobProgress:
     """Load a savepoint into an engine, and return the job's progress.
 
-    :raises SavepointError: the savepoint does not fit the job, or cannot be read
+    :param job: a job with one handler, or a stage
+    :raises SavepointError: the savepoint cannot be read
     :raises SourceError: a source cannot continue at its position in the savepoint
     """
-    check_fits(job, savepoint)
     manifest, progress = savepoint.manifest, JobProgress(job)
     engine.state = state_of(savepoint, job)
     engine.letters = savepoint.letters
@@ -89,16 +88,17 @@ def state_of(savepoint: Savepoint, job: Job) -> EmbeddedState:
 
 
 def save(job: Job, run: str, batch: int, engine: StatefulEngine, progress: JobProgress, directory: Path) -> Manifest:
-    """Write a savepoint of a run.
+    """Write a savepoint of a stage of a run.
 
     :param batch: number of the last batch
+    :param directory: see `write_group`
     """
     sources = {
         name: {
             "newest": newest_times(progress.watermark.newest_times(name)),
             "position": progress.positions.get(name),
         }
-        for name in job.sources
+        for name in job.external_sources
     }
     saved = SavedProgress(
         engine="embedded",
@@ -110,4 +110,4 @@ def save(job: Job, run: str, batch: int, engine: StatefulEngine, progress: JobPr
         structures=progress.known,
         ever_read=sorted(progress.ever_read),
     )
-    return write_savepoint(engine.state.group(), saved, directory)
+    return write_group(engine.state.group(), saved, directory)

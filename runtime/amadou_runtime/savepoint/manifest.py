@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -15,6 +15,7 @@ from amadou_runtime.savepoint.state_file import StateFileInfo
 
 MANIFEST: Final = "savepoint.json"
 _FORMAT: Final = 1
+_FORMAT_WITH_STAGES: Final = 2
 _CHECKSUM: Final = "checksum"
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -102,42 +103,87 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the manifest as JSON."""
-        fields = {"format": _FORMAT, **attrs.asdict(self)}
-        return json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=2) + "\n"
+        return _to_json(_FORMAT, self)
 
     @classmethod
-    def read(cls, directory: Path) -> "Manifest":
-        """Read the manifest of a savepoint.
-
-        :raises SavepointError: the directory is not a savepoint that this release can read
-        """
-        savepoint = str(directory)
-        check_path(directory)
-        try:
-            text = (directory / MANIFEST).read_text("utf-8")
-        except (FileNotFoundError, NotADirectoryError):
-            raise SavepointError(savepoint, _not_found(directory)) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise SavepointError(savepoint, f"{MANIFEST} cannot be read: check the file ({error})") from error
-        damaged = f"{MANIFEST} is damaged or incomplete. Copy the savepoint again, or use another"
-        try:
-            fields = json.loads(text)
-            version = fields["format"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise SavepointError(savepoint, f"{damaged} ({error!r})") from error
-        if version != _FORMAT:
-            newer = isinstance(version, int) and version > _FORMAT
-            which = f"{'newer ' if newer else ''}format {version}; this release reads format {_FORMAT}"
-            advice = "install the release of amadou that wrote it, or a later one"
-            raise SavepointError(savepoint, f"it has the {which}: {advice} (written by {fields.get('amadou')})")
-        checksum = fields.pop(_CHECKSUM, None)
-        if checksum != _checksum(fields):
-            raise SavepointError(savepoint, f"{damaged} (its checksum is wrong)")
-        del fields["format"]
+    def of_fields(cls, fields: dict[str, Any]) -> "Manifest":
+        """Return the manifest with some fields."""
         fields["specs"] = {name: SpecFigures(**of) for name, of in fields["specs"].items()}
         fields["state_files"] = [StateFileInfo(**of) for of in fields["state_files"]]
         fields["files"] = [FileInfo(**of) for of in fields["files"]]
         return cls(**fields)
+
+
+@attrs.frozen(kw_only=True)
+class StagesManifest:
+    """Description of a savepoint of a job with stages; see `Manifest`. Figures are those of all stages.
+
+    :param stages: the ids of the stages' savepoints by stage, each after the stages that feed it
+    """
+
+    id: str
+    created: str
+    amadou: str
+    engine: str
+    job: str
+    run: str
+    batch: int | None
+    store: str | None
+    key_groups: int
+    keys: int
+    timers: int
+    bytes: int
+    stages: Mapping[str, str]
+
+    def to_json(self) -> str:
+        """Return the manifest as JSON."""
+        return _to_json(_FORMAT_WITH_STAGES, self)
+
+
+JobManifest: TypeAlias = Manifest | StagesManifest
+
+
+def read_manifest(directory: Path) -> JobManifest:
+    """Read the manifest of a savepoint.
+
+    :raises SavepointError: the directory is not a savepoint that this release can read
+    """
+    version, fields = _read(directory)
+    return Manifest.of_fields(fields) if version == _FORMAT else StagesManifest(**fields)
+
+
+def _to_json(version: int, manifest: JobManifest) -> str:
+    fields = {"format": version, **attrs.asdict(manifest)}
+    return json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=2) + "\n"
+
+
+def _read(directory: Path) -> tuple[int, dict[str, Any]]:
+    """Return the format and the fields of a manifest."""
+    savepoint = str(directory)
+    check_path(directory)
+    try:
+        text = (directory / MANIFEST).read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise SavepointError(savepoint, _not_found(directory)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SavepointError(savepoint, f"{MANIFEST} cannot be read: check the file ({error})") from error
+    damaged = f"{MANIFEST} is damaged or incomplete. Copy the savepoint again, or use another"
+    try:
+        fields = json.loads(text)
+        version = fields["format"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise SavepointError(savepoint, f"{damaged} ({error!r})") from error
+    if version not in (_FORMAT, _FORMAT_WITH_STAGES):
+        newer = isinstance(version, int) and version > _FORMAT_WITH_STAGES
+        known = f"the formats {_FORMAT} and {_FORMAT_WITH_STAGES}"
+        which = f"{'newer ' if newer else ''}format {version}; this release reads {known}"
+        advice = "install the release of amadou that wrote it, or a later one"
+        raise SavepointError(savepoint, f"it has the {which}: {advice} (written by {fields.get('amadou')})")
+    checksum = fields.pop(_CHECKSUM, None)
+    if checksum != _checksum(fields):
+        raise SavepointError(savepoint, f"{damaged} (its checksum is wrong)")
+    del fields["format"]
+    return version, fields
 
 
 def check_path(directory: Path) -> None:

@@ -33,7 +33,6 @@ from amadou_runtime.savepoint.savepoint import (
     SavedProgress,
     Savepoint,
     complete,
-    new_savepoint,
     progress_of,
     write_groups,
 )
@@ -97,22 +96,19 @@ class Importer:
         self._formats = {name: StateFormat(of[-1]) for name, of in self._known.items()}
         self._groups = _GROUPS if base is None else base.manifest.key_groups
 
-    def write(self, rows: Iterable[Mapping[str, Any]], directory: Path, watermark: datetime | None = None) -> Manifest:
+    def write(self, rows: Iterable[Mapping[str, Any]], watermark: datetime | None, directory: Path) -> Manifest:
         """Write the savepoint.
 
         :param rows: rows as from `rows_of`. A row replaces the state of its key and spec, or the key's timers. A row
             with the value `None` removes the state
-        :param directory: a new directory
-        :param watermark: the watermark of the savepoint; by default that of the base
-        :raises RowError: a row cannot be read; nothing has been written
-        :raises SavepointError: the base is damaged, or the directory is not empty or cannot be written
+        :param watermark: the watermark of the savepoint; `None` for that of the base
+        :param directory: see `complete`
+        :raises RowError: a row cannot be read
+        :raises SavepointError: the base is damaged
         """
-        with ExitStack() as stack:
-            parts = stack.enter_context(tempfile.TemporaryDirectory(prefix="amadou-import-"))
-            found = self._divided(rows, Path(parts))
-            partial = stack.enter_context(new_savepoint(directory))
-            written = write_groups(partial, 0, self._merged(found), self._groups)
-            return complete(partial, self._progress(watermark), *written)
+        with tempfile.TemporaryDirectory(prefix="amadou-import-") as parts:
+            written = write_groups(directory, 0, self._merged(self._divided(rows, Path(parts))), self._groups)
+            return complete(directory, self._progress(watermark), *written)
 
     def _divided(self, rows: Iterable[Mapping[str, Any]], directory: Path) -> dict[int, Path]:
         """Check rows, and write them to one file for each key group."""

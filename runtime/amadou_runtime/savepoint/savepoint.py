@@ -22,7 +22,7 @@ from amadou_runtime.core.keying import group_interval, key_position
 from amadou_runtime.core.state_schema import Known, shown_structure
 from amadou_runtime.core.watermark import NO_WATERMARK, Watermark
 from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of, by_subject
-from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures, check_path
+from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures, check_path, read_manifest
 from amadou_runtime.savepoint.state_file import StateFile, StateFileInfo, StateFileWriter
 
 TEST_RUN: Final = "test run"
@@ -32,7 +32,7 @@ _PARTIAL: Final = ".partial-"
 
 
 class Savepoint:
-    """A savepoint to read.
+    """A savepoint of a job with one handler, or of a stage, to read.
 
     :param directory: the savepoint's directory
     :raises SavepointError: the directory is not a savepoint that this release can read, or files are missing
@@ -40,7 +40,7 @@ class Savepoint:
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
-        self.manifest = Manifest.read(self.directory)
+        self.manifest = _manifest(self.directory)
         for name, expected, _ in self._files():
             try:
                 size = (self.directory / name).stat().st_size
@@ -178,6 +178,14 @@ class Savepoint:
         if job is None:
             return self.groups(groups, numbers, {}, None, by_key=by_key)
         return self.groups(groups, numbers, components_of(job), lives_of(job), by_key=by_key)
+
+
+def _manifest(directory: Path) -> Manifest:
+    manifest = read_manifest(directory)
+    if isinstance(manifest, Manifest):
+        return manifest
+    stages = ", ".join(manifest.stages)
+    raise SavepointError(str(directory), f"it is a savepoint of a job with stages ({stages}), not of one of them")
 
 
 def blocks_for(job: Job, key: Key, blocks: Iterable[Block]) -> list[Block]:
@@ -332,15 +340,13 @@ def clock_fields(watermark: Watermark, dependency_state: bytes | None, letters: 
     }
 
 
-def write_savepoint(group: KeyGroup, progress: SavedProgress, directory: Path) -> Manifest:
+def write_group(group: KeyGroup, progress: SavedProgress, directory: Path) -> Manifest:
     """Write a savepoint of a job whose state is a single key group in memory.
 
     :param group: the completely loaded group
-    :param directory: a new directory
-    :raises SavepointError: the directory is not empty, or cannot be written
+    :param directory: the directory from `new_savepoint`, or one of a stage in it
     """
-    with new_savepoint(directory) as partial:
-        return complete(partial, progress, *write_groups(partial, 0, [(0, group)], 1))
+    return complete(directory, progress, *write_groups(directory, 0, [(0, group)], 1))
 
 
 def check_new(directory: Path) -> None:
@@ -367,7 +373,6 @@ def new_savepoint(directory: Path) -> Iterator[Path]:
     partial = directory.with_name(f"{directory.name}{_PARTIAL}{uuid.uuid4().hex[:8]}")
     try:
         partial.mkdir(parents=True)
-        (partial / _STATE).mkdir()
         yield partial
         check_new(directory)
         with suppress(FileNotFoundError):
@@ -388,8 +393,9 @@ def complete(
 ) -> Manifest:
     """Write the manifest of a savepoint, and remove files of repeated tasks.
 
-    :param directory: the directory from `new_savepoint`
+    :param directory: the directory from `new_savepoint`, or one of a stage in it
     """
+    (directory / _STATE).mkdir(parents=True, exist_ok=True)
     state_files = sorted(state_files, key=lambda info: info.name)
     known = {info.name for info in state_files}
     for path in (directory / _STATE).iterdir():

@@ -21,6 +21,10 @@ _FILE = "amadou.json"
 _FORMAT = 4
 RESCALE_MARK = "rescale.json"
 """A file that exists while a checkpoint is rescaled."""
+_FROM_SAVEPOINT = (
+    "Write a savepoint with amadou savepoint {} DIR, and start the job from it with --from DIR and a new checkpoint "
+    "directory"
+)
 
 
 @attrs.frozen
@@ -52,6 +56,17 @@ class CheckpointMetadata:
     savepoint: str | None = None
     batches_before: int = 0
     stages: list[str] = attrs.field(factory=lambda: [""])
+
+    def operator_of(self, stage: str) -> int:
+        """Return Spark's number of the stateful operator of a stage. Spark numbers operators from the last to the
+        first.
+        """
+        return len(self.stages) - 1 - self.stages.index(stage)
+
+    def specs_of(self, stage: str) -> Known:
+        """Return all structures that each state spec of a stage has had, by spec name."""
+        prefix = qualified(stage, "")
+        return {name.removeprefix(prefix): each for name, each in self.specs.items() if name.startswith(prefix)}
 
 
 def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMetadata:
@@ -171,9 +186,7 @@ def _check(checkpoint: str, identity: CheckpointMetadata, job: Job) -> None:
         )
     _check_stages(checkpoint, identity, job)
     for stage, of in job.by_stage.items():
-        prefix = qualified(stage, "")
-        known = {name.removeprefix(prefix): each for name, each in identity.specs.items() if name.startswith(prefix)}
-        problem = state_problem(of, known, described(of))
+        problem = state_problem(of, identity.specs_of(stage), described(of))
         if problem is not None:
             raise CheckpointError(checkpoint, f"stage {stage}: {problem}" if stage else problem)
 
@@ -185,7 +198,7 @@ def _check_stages(checkpoint: str, identity: CheckpointMetadata, job: Job) -> No
         raise CheckpointError(
             checkpoint,
             f"it has other stages ({shown}) than the job ({', '.join(filter(None, job.by_stage)) or 'one handler'}). "
-            "Stages cannot be added, removed or renamed: use a new checkpoint directory",
+            f"Stages of a checkpoint cannot be added, removed or renamed. {_FROM_SAVEPOINT.format(checkpoint)}",
         )
     places = {stage: place for place, stage in enumerate(identity.stages)}
     for stage, of in job.by_stage.items():
@@ -193,8 +206,8 @@ def _check_stages(checkpoint: str, identity: CheckpointMetadata, job: Job) -> No
             if places[source.stage] > places[stage]:
                 raise CheckpointError(
                     checkpoint,
-                    f"the stage {source.stage} now feeds {stage}, but comes after it in the checkpoint ({shown}): use "
-                    "a new checkpoint directory",
+                    f"the stage {source.stage} now feeds {stage}, but comes after it in the checkpoint ({shown}). "
+                    f"{_FROM_SAVEPOINT.format(checkpoint)}",
                 )
 
 

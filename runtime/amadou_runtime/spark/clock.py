@@ -126,15 +126,26 @@ def _bytes(digits: str | None) -> bytes | None:
     return None if digits is None else bytes.fromhex(digits)
 
 
-def written_clock(kept: Mapping[str, Any], ranges: Mapping[int, RangeStatus]) -> str:
-    """Return the text of the progress file of a batch of a job with one handler.
+def written_clock(kept: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text of the progress file of a batch.
+
+    :param kept: the progress of each stage; see `kept_progress`
+    """
+    return json.dumps(kept.get("", {"stages": kept}), default=_plain)
+
+
+def read_clock(text: str, stage: str) -> dict[str, Any]:
+    """Return the progress of a stage from the text of a progress file."""
+    fields = json.loads(text)
+    kept: dict[str, Any] = fields["stages"][stage] if stage else fields
+    return kept
+
+
+def kept_progress(kept: Mapping[str, Any], ranges: Mapping[int, RangeStatus]) -> dict[str, Any]:
+    """Return the progress of a stage in the form in which it is stored.
 
     :param kept: the state of the clock
     """
-    return json.dumps(_kept(kept, ranges), default=_plain)
-
-
-def _kept(kept: Mapping[str, Any], ranges: Mapping[int, RangeStatus]) -> dict[str, Any]:
     return {**kept, "ranges": {number: attrs.astuple(status, recurse=False) for number, status in ranges.items()}}
 
 
@@ -237,8 +248,7 @@ class RunClock:
             self._write_newest(stage)
         self._feed()
         kept = {stage: clock.kept() for stage, clock in self._clocks.items()}
-        written = kept.get("", {"stages": kept})
-        self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(written, default=_plain))
+        self._files.write(f"{CLOCK_DIRECTORY}/{number}", written_clock(kept))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
         self._plan_wake_up(number)
@@ -301,9 +311,8 @@ class RunClock:
                 f"the progress file {name} is missing: restore it, or start with a new checkpoint directory",
             )
         try:
-            kept = json.loads(text)
             for stage, clock in self._clocks.items():
-                clock.load(kept["stages"][stage] if stage else kept)
+                clock.load(read_clock(text, stage))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,
@@ -370,7 +379,7 @@ class _StageClock:
             "letters": attrs.asdict(self.progress.letters),
             "partitions": [attrs.asdict(report) for report in self.progress.partitions],  # for `amadou describe`
         }
-        return _kept(kept, self.progress.ranges)
+        return kept_progress(kept, self.progress.ranges)
 
     def load(self, kept: Mapping[str, Any]) -> None:
         """Restore the progress that `kept` returned."""

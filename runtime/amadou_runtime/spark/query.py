@@ -21,7 +21,7 @@ from amadou_runtime.core.replay import ReplayedLetter
 from amadou_runtime.core.stages import qualified
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_interval
 from amadou_runtime.plugins.run_hooks import RunHooks
-from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, last_commit, stream_name
 from amadou_runtime.spark.control import Control
@@ -57,7 +57,7 @@ def start(
     hooks: RunHooks,
     *,
     checkpoint: str | None = None,
-    savepoint: Savepoint | None = None,
+    savepoint: JobSavepoint | None = None,
     schedule: Schedule | None = None,
     trigger: str | None = None,
     conf: Mapping[str, str] = MappingProxyType({}),

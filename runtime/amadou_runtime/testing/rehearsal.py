@@ -13,12 +13,14 @@ import attrs
 
 from amadou import Job, Key, ValueSpec
 from amadou.engine import Envelope, StateTable, clock_time, unpack, unpack_all
-from amadou.errors import AmadouError, LoadError, StateDecodeError
+from amadou.errors import AmadouError, LoadError, SavepointError, StateDecodeError
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.keying import Keying, key_event_of
+from amadou_runtime.core.stages import qualified
 from amadou_runtime.core.state_schema import shown_structure
 from amadou_runtime.savepoint.block import Block, by_subject
-from amadou_runtime.savepoint.fitting import check_fits
+from amadou_runtime.savepoint.fitting import check_fits, check_stages
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.readable import StateFormat
 from amadou_runtime.savepoint.savepoint import TEST_RUN, Savepoint, components_of
 from amadou_runtime.testing.test_run import TestRun
@@ -87,12 +89,27 @@ class Rehearsal:
         return bool(self.problems) or any(result.failed for result in self.specs.values())
 
 
-def rehearse(savepoint: Savepoint, job: Job, on_keys: Callable[[int], None] = lambda _: None) -> Rehearsal:
-    """Read all state in a savepoint with a job.
+def rehearse_stages(
+    savepoint: JobSavepoint, job: Job, on_keys: Callable[[int], None] = lambda _: None
+) -> dict[str, Rehearsal]:
+    """Read all state in a savepoint with a job. Return the results by stage. Problems of the job as a whole are those
+    of a stage with an empty name.
 
     :param on_keys: called with the number of keys read since the last call
     :raises SavepointError: the savepoint is damaged
     """
+    stages = job.by_stage
+    results = {name: rehearse(of, stages[name], on_keys) for name, of in savepoint.stages.items() if name in stages}
+    if "" not in results:
+        try:
+            check_stages(job, savepoint, job.retired)
+        except SavepointError as error:
+            results[""] = Rehearsal([error.message])
+    return results
+
+
+def rehearse(savepoint: Savepoint, job: Job, on_keys: Callable[[int], None] = lambda _: None) -> Rehearsal:
+    """Read all state in a savepoint of a job with one handler, or of a stage; see `rehearse_stages`."""
     result = Rehearsal()
     try:
         check_fits(job, savepoint, needs_positions=savepoint.manifest.engine != TEST_RUN)
@@ -217,7 +234,13 @@ class Difference(NamedTuple):
 
 
 def outputs_of(
-    target: str, savepoint: Path, records: Path, source: str | None, params: Mapping[str, str], directory: Path | None
+    target: str,
+    savepoint: Path,
+    records: Path,
+    source: str | None,
+    stage: str | None,
+    params: Mapping[str, str],
+    directory: Path | None,
 ) -> list[Output]:
     """Process records with a job, from the state in a savepoint, in a process of its own: old and new code can have
     modules with the same names.
@@ -225,10 +248,11 @@ def outputs_of(
     :param target: the job's target for `amadou run`
     :param records: a file with a record in each line
     :param source: the source of the records; can be omitted if there is only one
+    :param stage: the stage of the source; can be omitted if only one has it
     :param directory: the working directory of the process
     :raises LoadError: the job cannot be loaded, or its callbacks fail
     """
-    given = json.dumps([target, str(savepoint.absolute()), str(records.absolute()), source, dict(params)])
+    given = json.dumps([target, str(savepoint.absolute()), str(records.absolute()), source, stage, dict(params)])
     command = [sys.executable, "-c", "from amadou_runtime.testing.rehearsal import main; main()", given]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory, env=environment)
@@ -239,10 +263,10 @@ def outputs_of(
 
 def main() -> None:
     """Print the outputs of a job as JSON lines; the process that `outputs_of` starts."""
-    target, savepoint, records, source, params = json.loads(sys.argv[1])
+    target, savepoint, records, source, stage, params = json.loads(sys.argv[1])
     out, sys.stdout = sys.stdout, sys.stderr  # the job's modules may print
     try:
-        for output in _processed(load_job(target), Path(savepoint), Path(records), source, params):
+        for output in _processed(load_job(target), Path(savepoint), Path(records), source, stage, params):
             print(json.dumps(list(output)), file=out)
     except AmadouError as error:
         print(error, file=sys.stderr)
@@ -250,20 +274,24 @@ def main() -> None:
 
 
 def _processed(
-    job: Job, savepoint: Path, records: Path, source: str | None, params: Mapping[str, str]
+    job: Job, savepoint: Path, records: Path, source: str | None, stage: str | None, params: Mapping[str, str]
 ) -> Iterator[Output]:
     lines = records.read_bytes().splitlines()
-    keys = _keys_of(job, lines, source, params)
-    with TestRun(job, params=params, savepoint=savepoint, keys=keys) as run:
-        run.add_records(lines, source).add_watermark()
+    with TestRun(job, params=params, savepoint=savepoint, keys=_keys_of(job, lines, source, params)) as run:
+        run.add_records(lines, source, stage=stage).add_watermark()
         result = run.run()
-        for port in job.ports:
-            for value in result.records(port):
-                yield Output(port, repr(value))
+        for name, of in job.by_stage.items():
+            for port in of.ports:
+                for value in result.stage(name).records(port):
+                    yield Output(qualified(name, port), repr(value))
 
 
-def _keys_of(job: Job, lines: list[bytes], source: str | None, params: Mapping[str, str]) -> list[Key]:
-    """Return the keys of records. Only their state is needed."""
+def _keys_of(job: Job, lines: list[bytes], source: str | None, params: Mapping[str, str]) -> list[Key] | None:
+    """Return the keys of records. Only their state is needed. Return `None` for a job with stages, whose later stages
+    have other keys.
+    """
+    if job.stages:
+        return None
     job = job.with_params(params, connectors=False)
     name = source or next(iter(job.sources))
     packed = Keying(job, name, key_event_of(job, name), 1).pack(lines, clock_time()).events

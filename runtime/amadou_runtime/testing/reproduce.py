@@ -162,6 +162,7 @@ def test_of_key(
     key: Key,
     blocks: Iterable[Block],
     job: Job,
+    stage: str,
     target: str,
     params: Mapping[str, str],
     output: Path,
@@ -172,6 +173,7 @@ def test_of_key(
 
     :param blocks: the key's state; see `Savepoint.find`
     :param job: the job
+    :param stage: the name of the stage with the state; empty for a job with one handler
     :param target: `amadou run` target of the job
     :param params: values of the job's parameters
     :param output: path of the file to write
@@ -182,7 +184,7 @@ def test_of_key(
     source.need("amadou_runtime", "TestRun")
     lines = [f"run = TestRun(job{f', params={dict(params)!r}' if params else ''})"]
     for block in blocks:
-        lines += _lines_of_block(key, block, job, source)
+        lines += _lines_of_block(key, block, job.by_stage[stage], stage, source)
     if watermark is not None:
         lines.append(f"run.add_watermark({source.of(from_micros(watermark))})")
     lines += ["# Add the records to process: run.add_record(…)", "result = run.run()"]
@@ -193,9 +195,13 @@ def test_of_key(
     return _file(heading, [test], target, output, source)
 
 
-def _lines_of_block(key: Key, block: Block, job: Job, source: SourceCode) -> list[str]:
-    """Return the lines that set the state, the timers and the held events of a key."""
-    shown, lines = source.of(key), []
+def _lines_of_block(key: Key, block: Block, job: Job, stage: str, source: SourceCode) -> list[str]:
+    """Return the lines that set the state, the timers and the held events of a key.
+
+    :param job: the stage as a job
+    """
+    shown, of_stage = source.of(key), f", stage={stage!r}" if stage else ""
+    lines: list[str] = []
     for name, table in block.tables.items():
         spec, packed = job.specs.get(name), table.packed[key]
         if spec is None:
@@ -207,13 +213,14 @@ def _lines_of_block(key: Key, block: Block, job: Job, source: SourceCode) -> lis
             written = f", written={source.of(at)}"
         timer = table.next_timers.get(key)
         due = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
-        lines.append(f"run.set_state({name!r}, {shown}, {source.of(_stored_value(spec, key, packed))}{written}{due})")
+        stored = source.of(_stored_value(spec, key, packed))
+        lines.append(f"run.set_state({name!r}, {shown}, {stored}{written}{due}{of_stage})")
     for _, micros, tag in zip(*block.timers, strict=True):
-        lines.append(f"run.set_timer({shown}, {source.of(from_micros(micros))}{f', {tag!r}' if tag else ''})")
+        lines.append(f"run.set_timer({shown}, {source.of(from_micros(micros))}{f', {tag!r}' if tag else ''}{of_stage})")
     for origin, held in block.held.items():
         for micros, value in zip(held.times, held.values, strict=True):
             event = source.of(KeyedEvent(key, from_micros(micros), unpack(value)))
-            lines.append(f"run.add_event({event}, {origin!r})  # held")
+            lines.append(f"run.add_event({event}, {origin!r}{of_stage})  # held")
     return lines
 
 

@@ -1,6 +1,7 @@
 """A stage of a test run: its script's results, state and watermark."""
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,14 +18,14 @@ from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
 from amadou_runtime.core.watermark import Watermark
-from amadou_runtime.savepoint.fitting import check_fits
+from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.savepoint import (
     TEST_RUN,
     SavedProgress,
     Savepoint,
     clock_fields,
     newest_times,
-    write_savepoint,
+    write_group,
 )
 from amadou_runtime.testing.engines import ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.test_result import StageResult, subject_of
@@ -176,7 +177,7 @@ class StageRun:
 
     def result(self, now: int) -> StageResult:
         """Return the results of the stage."""
-        watermark = self.watermark.follow(now)
+        watermark = deepcopy(self.watermark).follow(now)  # that of the last batch feeds other stages
         before, self._returned = self._returned, len(self.raw)
         return StageResult(
             self.job,
@@ -241,9 +242,7 @@ class StageRun:
         """Continue from a savepoint. Return its processing time in microseconds; `None` if it has none.
 
         :param keys: the keys whose state is loaded; `None` for all
-        :raises SavepointError: the job cannot start from the savepoint
         """
-        check_fits(self.job, savepoint, needs_positions=False)
         manifest = savepoint.manifest
         if keys is None:
             groups = savepoint.groups_for(self.job, 1, range(1), by_key=True)
@@ -260,13 +259,15 @@ class StageRun:
         looked: int | None = savepoint.clock["watermark"]["looked"]
         return looked
 
-    def savepoint(self, directory: Path, batches: int) -> None:
+    def savepoint(self, batches: int, directory: Path) -> Manifest:
         """Write a savepoint; see `TestRun.savepoint`.
 
         :param batches: number of batches that the test run has processed
+        :param directory: see `write_group`
         """
-        sources = {name: {"newest": newest_times(self.watermark.newest_times(name))} for name in self.job.sources}
-        write_savepoint(
+        names = self.job.external_sources
+        sources = {name: {"newest": newest_times(self.watermark.newest_times(name))} for name in names}
+        return write_group(
             KeyGroup(PackedGroup(self.state)),
             SavedProgress(
                 engine=TEST_RUN,
@@ -276,7 +277,7 @@ class StageRun:
                 sources=sources,
                 clock=clock_fields(self.watermark, self._dependency_state, self._letters),
                 structures=self._known,
-                ever_read=sorted(self._read),
+                ever_read=sorted(self._read - self.job.fed_sources.keys()),
             ),
             directory,
         )

@@ -13,12 +13,13 @@ import attrs
 
 from amadou import Component, Job, Key, KeyedEvent, MemorySink, Subject
 from amadou.engine import check_key, clock_time, pack, unpack
-from amadou.errors import AmadouError, SavepointError
+from amadou.errors import AmadouError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shown_value
 from amadou_runtime.core.feeding import FedRecord, Turn
 from amadou_runtime.core.stages import depth
-from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.fitting import check_job_fits
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 from amadou_runtime.testing.engines import BothEngines, EmbeddedEngine, ScriptEngine, next_run
 from amadou_runtime.testing.for_test import GivenHandler, for_test
 from amadou_runtime.testing.scripted import ScriptedEvent
@@ -42,7 +43,6 @@ class Defaults:
 
 
 defaults = Defaults()
-_NO_SAVEPOINTS = "savepoints of jobs with several stages are not supported yet"
 _STAGES = "stages"
 """First part of a snapshot of a job with several stages. Then follow their snapshots, by stage."""
 
@@ -141,7 +141,7 @@ class TestRun:
         if snapshot is not None:
             self._resume(snapshot)
         if savepoint is not None:
-            self._start_from(Savepoint(savepoint), keys)
+            self._start_from(JobSavepoint(savepoint), keys)
         if processing_time is not None:
             self._now = to_micros(processing_time)
         self._run = f"{uuid.uuid4().hex}/0"
@@ -355,9 +355,8 @@ class TestRun:
         :param directory: a new directory
         :raises SavepointError: the directory is not empty, or cannot be written
         """
-        if self._job.stages:
-            raise SavepointError(str(directory), _NO_SAVEPOINTS)
-        self._stages[""].savepoint(Path(directory), self._batches)
+        saves = {name: partial(stage.savepoint, self._batches) for name, stage in self._stages.items()}
+        write_job_savepoint(self._job.name, saves, Path(directory))
 
     def trace_text(self, lines: int | None = None) -> str:
         """Return the callbacks of the test run as text, including the callbacks of a failed batch.
@@ -465,10 +464,13 @@ class TestRun:
             self._now = stage.resume(snapshots[name])
         self._feed()
 
-    def _start_from(self, savepoint: Savepoint, keys: Iterable[Key] | None) -> None:
-        if self._job.stages:
-            raise SavepointError(str(savepoint.directory), _NO_SAVEPOINTS)
-        self._now = self._stages[""].start_from(savepoint, keys) or self._now
+    def _start_from(self, savepoint: JobSavepoint, keys: Iterable[Key] | None) -> None:
+        check_job_fits(self._job, savepoint, needs_positions=False)
+        wanted = None if keys is None else list(keys)
+        found = {name: of for name, of in savepoint.stages.items() if name in self._stages}
+        looked = [self._stages[name].start_from(of, wanted) for name, of in found.items()]
+        self._now = max((micros for micros in looked if micros is not None), default=self._now)
+        self._feed()
 
     def _process(
         self, engine: ScriptEngine, records: Mapping[str, StageRecords], crash: tuple[str, int] | None = None

@@ -21,13 +21,14 @@ _KEY_LENGTH: Final = 1_000
 _LOWEST_PRIORITY: Final = 19
 
 
-def find_biggest_keys(checkpoint: str, limit: int) -> dict[str, Any]:
+def find_biggest_keys(checkpoint: str, limit: int, stage: str = "") -> dict[str, Any]:
     """Return the keys with the most state; see `StateReader.biggest`.
 
     :param checkpoint: the checkpoint, as an absolute path or a URI
+    :param stage: the stage's name; empty for the only stage
     """
     # Without -P, Python would also look for modules in the working directory.
-    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", checkpoint, str(limit)]
+    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", checkpoint, str(limit), stage]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     closes_at_end, held = os.pipe()
     try:
@@ -56,12 +57,12 @@ def find_biggest_keys(checkpoint: str, limit: int) -> dict[str, Any]:
 
 def main() -> None:
     """Print the biggest keys as JSON; the process that `find_biggest_keys` starts."""
-    checkpoint, limit = sys.argv[1:]
+    checkpoint, limit, stage = sys.argv[1:]
     if hasattr(os, "nice"):
         os.nice(_LOWEST_PRIORITY)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        state = CheckpointState(checkpoint, _without_spark(checkpoint))
+        state = CheckpointState(checkpoint, _without_spark(checkpoint), stage)
         found = biggest_keys(key_sizes(state.blocks()), int(limit))
     except AmadouError as error:
         sys.exit(str(error))

@@ -15,6 +15,7 @@ from amadou.errors import CheckpointError
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group
 from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.core.stages import chosen_stage, stage_job
 from amadou_runtime.core.state_schema import Known
 from amadou_runtime.savepoint.block import Block, block_of_key, blocks_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
@@ -46,26 +47,29 @@ _BLOCKS = "first long, last long, keys long, packed binary"
 
 
 class CheckpointState:
-    """The state in a checkpoint; see `Savepoint` for the methods.
+    """The state of a stage in a checkpoint; see `Savepoint` for the methods.
 
     :param checkpoint: the checkpoint, as an absolute path or a URI
     :param spark: function that returns the `SparkSession`. It is called only if Spark is needed: to read files that are
         not local, or in a form that `RangeFiles` does not know
+    :param stage: the stage's name; empty for the only stage
+    :raises LoadError: there is no such stage
     :raises CheckpointError: the checkpoint cannot be read
     :raises PlatformError: a package that is needed to read it is not installed
     """
 
-    def __init__(self, checkpoint: str, spark: Callable[[], Any]) -> None:
+    def __init__(self, checkpoint: str, spark: Callable[[], Any], stage: str = "") -> None:
         self._checkpoint = checkpoint
         self._spark = spark
         self._files = files = local_files(checkpoint) or checkpoint_files(spark(), checkpoint)
         self._metadata = read_metadata(files)
+        self._stage = chosen_stage(checkpoint, self._metadata.stages, stage)
         check_pyspark()
         if self._metadata.state == "log":
             check_log_store()
         self._committed = commits(files)
         self.batch = max(self._committed, default=None)
-        self._clock = clock_of(files, self.batch)
+        self._clock = clock_of(files, self.batch, self._stage)
         self._partitions: dict[int, int] = {}
         """Numbers of partitions by batch. Spark removes what tells them before it removes the state."""
 
@@ -75,11 +79,11 @@ class CheckpointState:
 
     @property
     def job(self) -> str:
-        return self._metadata.job
+        return stage_job(self._metadata.job, self._stage)
 
     @property
     def structures(self) -> Known:
-        return self._metadata.specs
+        return self._metadata.specs_of(self._stage)
 
     @property
     def clock(self) -> Mapping[str, Any]:
@@ -102,7 +106,7 @@ class CheckpointState:
         """Yield the state of some key ranges as blocks."""
         own, wanted = self._own, f"range IN ({', '.join(map(str, numbers))})"
         try:
-            rows = stored_rows(own, self._checkpoint, self._metadata, batch).where(wanted)
+            rows = stored_rows(own, self._checkpoint, self._metadata, batch, self._stage).where(wanted)
             for row in rows.mapInArrow(_BlocksStage(self._metadata), _BLOCKS).toLocalIterator():
                 yield Block.unpack(row[0], row[1], row[2], bytes(row[3]))
         except Exception as error:  # any error from Spark
@@ -133,7 +137,7 @@ class CheckpointState:
         rows = self._local_rows(number, batch)
         if rows is not None:
             return rows
-        stored = stored_rows(self._own, self._checkpoint, self._metadata, batch)
+        stored = stored_rows(self._own, self._checkpoint, self._metadata, batch, self._stage)
         found = self._collected(stored.where(f"range = {number}"), batch)
         return {at: packed for at, packed in found if packed is not None}
 
@@ -155,7 +159,8 @@ class CheckpointState:
     def _range_files(self, directory: Path, number: int, batch: int) -> RangeFiles:
         if batch not in self._partitions:
             self._partitions[batch] = partitions_with_state(directory, batch)
-        return RangeFiles(directory, self._metadata.state, number, self._partitions[batch])
+        operator = self._metadata.operator_of(self._stage)
+        return RangeFiles(directory, self._metadata.state, number, self._partitions[batch], operator)
 
     def _is_removed(self, batch: int) -> bool:
         """Return `True` if a run has completed so many batches that the state as of a batch is not retained."""
@@ -183,7 +188,7 @@ class CheckpointState:
                 return [(batch, changes) for batch, changes in found if changes]
             except UnknownFilesError as error:
                 _logger.debug("the changes of range %s are read with Spark: %s", number, error)
-        changed = changed_rows(self._own, self._checkpoint, self._metadata, first, last)
+        changed = changed_rows(self._own, self._checkpoint, self._metadata, first, last, self._stage)
         rows = self._collected(changed.where(f"range = {number}").orderBy("batch"), first)
         return [(batch, {at: packed for _, at, packed in of}) for batch, of in groupby(rows, key=itemgetter(0))]
 

@@ -1,7 +1,8 @@
 """Makes a checkpoint from a savepoint.
 
-A query of its own writes the state, as batch 0 of the new checkpoint. It has the same stateful operator as the job's
+A query of its own writes the state, as batch 0 of the new checkpoint. It has the same stateful operators as the job's
 query, so that the latter can continue with batch 1. Its only rows name the key ranges; the tasks read the savepoint.
+Each stage passes these rows on to the next one.
 Afterwards, the offsets of the job's sources are added to the offsets of batch 0.
 
 Spark's own means do not serve here: PySpark has an initial state for `transformWithState` only, and only per key of
@@ -18,10 +19,12 @@ import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError, RunError
-from amadou_runtime.savepoint.fitting import check_fits
-from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.core.stages import qualified
+from amadou_runtime.savepoint.fitting import check_job_fits
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.savepoint import NO_CLOCK, Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep, metadata_of, store_of
-from amadou_runtime.spark.clock import CLOCK_DIRECTORY, stream_name, written_clock
+from amadou_runtime.spark.clock import CLOCK_DIRECTORY, kept_progress, source_name, stream_name, written_clock
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus, range_count
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
@@ -31,9 +34,9 @@ from amadou_runtime.spark.savepoints.writing import in_checkpoint
 from amadou_runtime.spark.session import partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
 from amadou_runtime.spark.spread import range_groups, range_numbers
-from amadou_runtime.spark.stateful_operator import stateful_results
+from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RangeState, results_of
-from amadou_runtime.spark.summary import Summary, error_fields, error_from
+from amadou_runtime.spark.summary import Summary, by_stage, error_fields, error_from
 from amadou_runtime.spark.timeouts import batch_event_time
 
 _MARK: Final = "loading.json"
@@ -50,7 +53,7 @@ LOADING_CONF: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"
 _logger = logging.getLogger("amadou")
 
 
-def load_savepoint(spark: Any, files: Files, job: Job, savepoint: Savepoint) -> None:
+def load_savepoint(spark: Any, files: Files, job: Job, savepoint: JobSavepoint) -> None:
     """Make a checkpoint from a savepoint, unless an earlier run has made it.
 
     :param spark: a session with the run's settings and `LOADING_CONF`
@@ -61,12 +64,14 @@ def load_savepoint(spark: Any, files: Files, job: Job, savepoint: Savepoint) -> 
     if _is_made(files, savepoint):
         _logger.info("job %s: continues from %s, which was started from this savepoint", job.name, files.checkpoint)
         return
-    check_fits(job, savepoint)
+    check_job_fits(job, savepoint)
     for name in SPARK_FILES:
         files.remove(name)
     files.write(_MARK, json.dumps({"savepoint": savepoint.manifest.id}) + "\n")
-    manifest = savepoint.manifest
-    store = manifest.store if job.state == "auto" and manifest.store is not None else store_of(job)
+    saved = {stage: savepoint.stages[stage] for stage in job.by_stage if stage in savepoint.stages}
+    store = store_of(job)
+    if job.state == "auto" and len(job.by_stage) == 1:
+        store = savepoint.manifest.store or store
     assert isinstance(job.key_groups, int)
     metadata = CheckpointMetadata(
         job.name,
@@ -74,13 +79,16 @@ def load_savepoint(spark: Any, files: Files, job: Job, savepoint: Savepoint) -> 
         job.key_groups,
         range_count(store, job.key_groups, partitions_of(spark)),
         store,
-        manifest.structures,
-        sorted(map(stream_name, manifest.ever_read)),
-        manifest.id,
+        {qualified(stage, name): known for stage, of in saved.items() for name, known in of.structures.items()},
+        sorted(stream_name(source, stage) for stage, of in saved.items() for source in of.manifest.ever_read),
+        savepoint.manifest.id,
+        stages=list(job.by_stage),
     )
-    offsets = _offsets(files, job, savepoint)
+    offsets: dict[str, Any] = {}
+    for stage, of in saved.items():
+        offsets |= _offsets(files, job.by_stage[stage], stage, of)
     payload = payload_for(job, groups=metadata.key_groups, ranges=metadata.key_ranges)
-    write_checkpoint(spark, files, savepoint, metadata, offsets, payload)
+    write_checkpoint(spark, files, saved, metadata, offsets, payload)
     keep(files, metadata)
     files.remove(_MARK)
 
@@ -88,7 +96,7 @@ def load_savepoint(spark: Any, files: Files, job: Job, savepoint: Savepoint) -> 
 def write_checkpoint(
     spark: Any,
     files: Files,
-    savepoint: Savepoint,
+    saved: Mapping[str, Savepoint],
     metadata: CheckpointMetadata,
     offsets: Mapping[str, Any],
     payload: Payload | None,
@@ -96,12 +104,15 @@ def write_checkpoint(
     """Write the state and the progress of a savepoint to a checkpoint, as batch 0. The metadata is not written.
 
     :param spark: a session with `LOADING_CONF`
+    :param saved: the savepoints of the stages. A stage without one begins without state
     :param metadata: the checkpoint's metadata
     :param offsets: the offsets at which the job's sources continue, by stream
     :param payload: the job; `None` if it is not known
     """
-    ranges = _write_state(spark, files, savepoint, metadata, payload)
-    files.write(f"{CLOCK_DIRECTORY}/0", written_clock({**savepoint.manifest.clock, "partitions": []}, ranges))
+    ranges = _write_state(spark, files, saved, metadata, payload)
+    clocks = {stage: saved[stage].clock if stage in saved else NO_CLOCK for stage in metadata.stages}
+    kept = {stage: kept_progress({**clock, "partitions": []}, ranges[stage]) for stage, clock in clocks.items()}
+    files.write(f"{CLOCK_DIRECTORY}/0", written_clock(kept))
     header = (files.read("offsets/0") or "").splitlines()[:2]
     lines = [f"{stream}:{json.dumps(offset)}" for stream, offset in offsets.items()]
     files.write("offsets/0", "\n".join([*header, *lines]))
@@ -109,7 +120,7 @@ def write_checkpoint(
     files.remove(_DIRECTORY)
 
 
-def _is_made(files: Files, savepoint: Savepoint) -> bool:
+def _is_made(files: Files, savepoint: JobSavepoint) -> bool:
     """Return `True` if a checkpoint has been made from a savepoint; `False` if it is new, or if making it failed."""
     metadata = metadata_of(files)
     if metadata is not None:
@@ -123,30 +134,38 @@ def _is_made(files: Files, savepoint: Savepoint) -> bool:
     return False
 
 
-def _offsets(files: Files, job: Job, savepoint: Savepoint) -> dict[str, Any]:
-    """Return the offsets at which the job's sources continue, by stream. Write the sources' files."""
+def _offsets(files: Files, job: Job, stage: str, savepoint: Savepoint) -> dict[str, Any]:
+    """Return the offsets at which the sources of a stage continue, by stream. Write the sources' files."""
     manifest = savepoint.manifest
     offsets: dict[str, Any] = {}
     for file in manifest.files:
-        files.write(file.name, in_checkpoint(savepoint.text(file.name), files.checkpoint))
+        files.write(_in_stage(file.name, stage), in_checkpoint(savepoint.text(file.name), files.checkpoint))
     if manifest.replay is not None:
         offsets[REPLAY_STREAM] = manifest.replay
-    for name, source in job.sources.items():
-        of = manifest.sources.get(name, {})
+    for name, source in job.external_sources.items():
+        of, stream = manifest.sources.get(name, {}), stream_name(name, stage)
         if of.get("offset") is not None:
-            offsets[stream_name(name)] = of["offset"]
+            offsets[stream] = of["offset"]
         elif of.get("position") is not None:
-            offset, texts = source.offset_at(of["position"])
-            offsets[stream_name(name)] = offset
+            offsets[stream], texts = source.offset_at(of["position"])
             for file_name, text in texts.items():
-                files.write(f"sources/{stream_name(name)}/{file_name}", text)
+                files.write(f"sources/{stream}/{file_name}", text)
     return offsets
 
 
+def _in_stage(file: str, stage: str) -> str:
+    """Return the name of a stage's file in the checkpoint. In a savepoint, streams have names without the stage."""
+    directory, _, rest = file.partition("/")
+    stream, _, name = rest.partition("/")
+    if directory != "sources" or stream == REPLAY_STREAM:
+        return file
+    return f"{directory}/{stream_name(source_name(stream), stage)}/{name}"
+
+
 def _write_state(
-    spark: Any, files: Files, savepoint: Savepoint, metadata: CheckpointMetadata, payload: Payload | None
-) -> dict[int, RangeStatus]:
-    """Write the state as batch 0. Return the status of the key ranges by number."""
+    spark: Any, files: Files, saved: Mapping[str, Savepoint], metadata: CheckpointMetadata, payload: Payload | None
+) -> dict[str, dict[int, RangeStatus]]:
+    """Write the state as batch 0. Return the status of the key ranges by stage and number."""
     numbers = range_numbers(metadata.key_ranges)
     files.write(f"{_DIRECTORY}/ranges.txt", "".join(f"{number}\n" for number in numbers))
     rows = (
@@ -158,19 +177,21 @@ def _write_state(
             "CAST('' AS BINARY) AS chunk",
         )
     ).withWatermark("event_time", "0 seconds")
-    stage = LoadingStage(metadata, str(savepoint.directory.absolute()), payload)
-    summary = Summary()
+    for name in metadata.stages:
+        directory = str(saved[name].directory.absolute()) if name in saved else None
+        stage = LoadingStage(metadata, directory, payload and payload.of_stage(name), name)
+        results = stateful_results(rows, stage, metadata, name)
+        rows = results.selectExpr("range", "CAST(NULL AS TIMESTAMP) AS event_time", "result AS chunk")
+    summaries: dict[str, Summary] = {}
 
     def collect(frame: Any, _: int) -> None:
-        for row in frame.collect():
-            summary.merge(Summary.unpack(row.result))
-        if summary.error is not None:
+        summaries.update(by_stage((row.result for row in frame.collect()), metadata.stages))
+        if any(summary.error for summary in summaries.values()):
             raise RunError("see Summary.error")
 
     query = (
-        stateful_results(rows, stage, metadata)
-        .writeStream.queryName(f"{metadata.job}: savepoint")
-        .outputMode("update")
+        results.writeStream.queryName(f"{metadata.job}: savepoint")
+        .outputMode(output_mode(metadata))
         .option("checkpointLocation", files.checkpoint)
         .trigger(availableNow=True)
         .foreachBatch(collect)
@@ -179,29 +200,46 @@ def _write_state(
     try:
         query.awaitTermination()
     except Exception as error:  # StreamingQueryException, or a py4j error
-        if summary.error is not None:
-            raise error_from(summary.error) from None
+        failed = next((summary.error for summary in summaries.values() if summary.error is not None), None)
+        if failed is not None:
+            raise error_from(failed) from None
         raise RunError(f"the savepoint cannot be loaded: {without_plans(error)}") from None
-    return summary.ranges
+    return {stage: summary.ranges for stage, summary in summaries.items()}
 
 
 @attrs.frozen
 class LoadingStage:
     """Stores the state of a key range from a savepoint; see `StatefulStage`.
 
-    :param savepoint: the savepoint's directory
-    :param payload: the job; `None` if it is not known
+    :param savepoint: the directory of the stage's savepoint; `None` if there is no state
+    :param payload: the stage of the job; `None` if the job is not known
+    :param stage: the stage's name; empty in a job with one handler
     """
 
     metadata: CheckpointMetadata
-    savepoint: str
+    savepoint: str | None
     payload: Payload | None
+    stage: str
 
     def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
-        """Store the state, and return a data frame with the packed `Summary`."""
-        for _ in frames:
-            pass
-        summary = Summary()
+        """Store the state, and return a data frame with the packed `Summary` and, for the next stage, a row that names
+        the key range.
+        """
+        chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
+        if number < 0:  # the summaries of the stages before
+            return results_of(number, chunks)
+        import pandas as pd
+
+        results = [results_of(REPORT_RANGE, [self._filled(number, state).pack()])]
+        if self.stage != self.metadata.stages[-1]:
+            results.append(results_of(number, [b""]))
+        return pd.concat(results)
+
+    def _filled(self, number: int, state: RangeState) -> Summary:
+        """Store the state. Return the results."""
+        summary = Summary(stage=self.stage)
+        if self.savepoint is None:
+            return summary
         try:
             job = None if self.payload is None else self.payload.load().job
             groups, ranges = self.metadata.key_groups, self.metadata.key_ranges
@@ -209,5 +247,5 @@ class LoadingStage:
             found = Savepoint(self.savepoint).groups_for(job, groups, numbers)
             summary.add_stored(number, state.fill(found, self.metadata.run))
         except AmadouError as error:
-            summary = Summary(error=error_fields(error))
-        return results_of(REPORT_RANGE, [summary.pack()])
+            summary.error = error_fields(error)
+        return summary

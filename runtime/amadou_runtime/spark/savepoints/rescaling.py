@@ -18,8 +18,9 @@ import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError
-from amadou_runtime.savepoint.fitting import check_state_fits
-from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.core.stages import stage_job
+from amadou_runtime.savepoint.fitting import check_stages, check_state_fits
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.spark.checkpoint import (
     RESCALE_MARK,
     CheckpointMetadata,
@@ -134,13 +135,16 @@ def _plan(
     batch = last_commit(files)
     if batch is None:
         raise CheckpointError(files.checkpoint, "no batch has been completed. Use a new checkpoint directory instead")
+    if store == "groups" and len(metadata.stages) > 1:
+        stages = ", ".join(metadata.stages)
+        raise CheckpointError(files.checkpoint, f"it has several stages ({stages}), which need the store log: keep it")
     groups = metadata.key_groups if key_groups is None else key_groups
     if partitions is None:
         partitions = partitions_of(own_session(spark, groups, files.checkpoint, {}))
     if savepoint is None:
         savepoint = _default_savepoint(files)
     write_savepoint(spark, files.checkpoint, savepoint)
-    Savepoint(savepoint).verify()
+    JobSavepoint(savepoint).verify()
     last = last_batch(files)
     planned = None if last is None or last <= batch else planned_offsets(files, last)
     return _Plan(
@@ -185,13 +189,15 @@ def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescal
         state=plan.store,
         batches_before=before.batches_before + plan.batch,
     )
-    savepoint = Savepoint(plan.savepoint)
+    savepoint = JobSavepoint(plan.savepoint)
     payload = None if job is None else payload_for(job, groups=after.key_groups, ranges=after.key_ranges)
     try:
         if job is not None:
-            check_state_fits(job, after.job, after.specs, plan.savepoint)
+            check_stages(job, savepoint, {})
+            for stage, of in job.by_stage.items():
+                check_state_fits(of, stage_job(after.job, stage), after.specs_of(stage), plan.savepoint)
         offsets = {stream: json.loads(offset) for stream, offset in plan.offsets.items() if offset != "-"}
-        write_checkpoint(own, files, savepoint, after, offsets, payload)
+        write_checkpoint(own, files, savepoint.stages, after, offsets, payload)
         _plan_again(files, plan)
     except AmadouError:
         _undo(files)

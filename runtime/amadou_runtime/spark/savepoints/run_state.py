@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from amadou import Job
+from amadou_runtime.core.stages import stage_named
 from amadou_runtime.savepoint.stored_keys import find_key, key_document
 from amadou_runtime.spark.savepoints.biggest_keys import find_biggest_keys
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
@@ -25,10 +26,10 @@ class RunState:
     checkpoint: str
     job: Job | None
 
-    def find(self, key: str) -> Mapping[str, Any] | None:
-        state = CheckpointState(self.checkpoint, self.spark)
-        found = find_key(state, key, self.job)
+    def find(self, key: str, stage: str = "") -> Mapping[str, Any] | None:
+        state = CheckpointState(self.checkpoint, self.spark, stage)
+        found = find_key(state, key, None if self.job is None else stage_named(self.job, state.job))
         return None if found is None else key_document(found, state)
 
-    def biggest(self, limit: int) -> Mapping[str, Any]:
-        return find_biggest_keys(self.checkpoint, limit)
+    def biggest(self, limit: int, stage: str = "") -> Mapping[str, Any]:
+        return find_biggest_keys(self.checkpoint, limit, stage)

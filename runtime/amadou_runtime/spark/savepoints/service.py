@@ -20,7 +20,7 @@ from typing import Any, Final
 import attrs
 
 from amadou.errors import AmadouError, CheckpointError
-from amadou_runtime.savepoint.manifest import MANIFEST, Manifest
+from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest
 from amadou_runtime.spark.clock import last_commit
 from amadou_runtime.spark.files import Files, LocalFiles
 from amadou_runtime.spark.lease import holder_of
@@ -79,7 +79,7 @@ class SavepointService:
         self._is_asked = self._schedule is not None
         return None if self._schedule is None else self._schedule.directory
 
-    def take(self, directory: Path) -> Manifest:
+    def take(self, directory: Path) -> JobManifest:
         """Take a savepoint as of the last completed batch. Return when it is complete.
 
         :raises CheckpointError: the checkpoint cannot be read

@@ -23,7 +23,6 @@ import attrs
 
 from amadou_runtime.spark.spread import spark_hash
 
-_OPERATOR: Final = "state/0"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _KNOWN: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -73,10 +72,11 @@ class RangeFiles:
     :param store: the checkpoint's store
     :param number: the number of the range
     :param partitions: the number of partitions; see `partitions_with_state`
+    :param operator: see `CheckpointMetadata.operator_of`
     """
 
-    def __init__(self, checkpoint: Path, store: str, number: int, partitions: int) -> None:
-        self._directory = checkpoint / _OPERATOR / str(spark_hash(number) % partitions)
+    def __init__(self, checkpoint: Path, store: str, number: int, partitions: int, operator: int = 0) -> None:
+        self._directory = checkpoint / "state" / str(operator) / str(spark_hash(number) % partitions)
         self._is_log = store == "log"
         self._form: _Form = _LogForm(number) if self._is_log else _GroupsForm(number)
 

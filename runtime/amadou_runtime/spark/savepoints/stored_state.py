@@ -20,29 +20,33 @@ _COLUMNS = {
 }
 
 
-def stored_rows(spark: Any, checkpoint: str, metadata: CheckpointMetadata, batch: int) -> Any:
+def stored_rows(spark: Any, checkpoint: str, metadata: CheckpointMetadata, batch: int, stage: str = "") -> Any:
     """Return a data frame with the stored state of all key ranges: the range's number, and the packed range (*groups*)
     or the segments of its log with their numbers (*log*). All rows of a range are in one partition.
 
     :param spark: a session with `READING_CONF`
+    :param stage: the stage's name; empty in a job with one handler
     """
-    reader = _reader(spark, checkpoint, metadata).option("batchId", batch)
+    reader = _reader(spark, checkpoint, metadata, stage).option("batchId", batch)
     return reader.load().selectExpr(*_COLUMNS[metadata.state].split(", "))
 
 
-def changed_rows(spark: Any, checkpoint: str, metadata: CheckpointMetadata, first: int, last: int) -> Any:
+def changed_rows(
+    spark: Any, checkpoint: str, metadata: CheckpointMetadata, first: int, last: int, stage: str = ""
+) -> Any:
     """Return a data frame with the rows of `stored_rows` that some batches have changed, and the number of the batch. A
     removed row has no content.
 
     :param first: number of the first batch
     """
-    reader = _reader(spark, checkpoint, metadata).option("readChangeFeed", "true")
+    reader = _reader(spark, checkpoint, metadata, stage).option("readChangeFeed", "true")
     reader = reader.option("changeStartBatchId", first).option("changeEndBatchId", last)
     return reader.load().selectExpr("batch_id AS batch", *_COLUMNS[metadata.state].split(", "))
 
 
-def _reader(spark: Any, checkpoint: str, metadata: CheckpointMetadata) -> Any:
+def _reader(spark: Any, checkpoint: str, metadata: CheckpointMetadata, stage: str) -> Any:
     reader = spark.read.format("statestore").option("path", checkpoint)
+    reader = reader.option("operatorId", metadata.operator_of(stage))
     return reader.option("stateVarName", "log") if metadata.state == "log" else reader
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,19 +10,28 @@ import attrs
 
 from amadou.engine import pack, unpack
 from amadou.errors import CheckpointError
-from amadou_runtime.savepoint.manifest import Manifest
+from amadou_runtime.core.stages import qualified, stage_job
+from amadou_runtime.savepoint.job_savepoint import write_job_savepoint
+from amadou_runtime.savepoint.manifest import JobManifest, Manifest
 from amadou_runtime.savepoint.savepoint import (
     NO_CLOCK,
     SavedProgress,
     Totals,
+    check_new,
     complete,
-    new_savepoint,
     newest_times,
     write_groups,
 )
 from amadou_runtime.savepoint.state_file import StateFileInfo
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
-from amadou_runtime.spark.clock import CLOCK_DIRECTORY, last_commit, planned_offsets, source_name, stream_name
+from amadou_runtime.spark.clock import (
+    CLOCK_DIRECTORY,
+    last_commit,
+    planned_offsets,
+    read_clock,
+    source_name,
+    stream_name,
+)
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.replay import REPLAY_DIRECTORY, REPLAY_STREAM
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, stored_ranges, stored_rows
@@ -32,12 +42,10 @@ from amadou_runtime.spark.spread import range_numbers
 CHECKPOINT: Final = "{checkpoint}"
 """Stands for the checkpoint's directory in paths of files that sources keep there."""
 _MEMORY: Final = "memory"
-_WAKE_STREAM: Final = stream_name("")
-"""The stream of `wake_source`."""
 _RESULT = "result binary"
 
 
-def write_savepoint(spark: Any, checkpoint: str, directory: Path) -> Manifest:
+def write_savepoint(spark: Any, checkpoint: str, directory: Path) -> JobManifest:
     """Write a savepoint of a checkpoint, as of the last completed batch. A run may use the checkpoint meanwhile.
 
     :param spark: the `SparkSession`
@@ -46,38 +54,49 @@ def write_savepoint(spark: Any, checkpoint: str, directory: Path) -> Manifest:
     :raises CheckpointError: the checkpoint cannot be read
     :raises SavepointError: the directory is not empty, or cannot be written
     """
-    with new_savepoint(directory) as partial:
-        files = checkpoint_files(spark, checkpoint)
-        metadata = read_metadata(files)
-        batch = last_commit(files)
-        progress = _progress(spark, files, metadata, batch)
-        if batch is None:
-            return complete(partial, progress, [], Totals())
-        own = own_session(spark, metadata.key_groups, checkpoint, READING_CONF)
-        stage = WritingStage(metadata, str(partial))
-        try:
-            rows = stored_rows(own, checkpoint, metadata, batch).mapInArrow(stage, _RESULT).collect()
-        except Exception as error:  # any error from Spark
-            raise CheckpointError(checkpoint, f"its state cannot be read: {root_cause(error)}") from error
-        infos: list[StateFileInfo] = []
-        totals = Totals()
-        for (packed,) in rows:
-            of_range, figures = unpack(packed)
-            infos += [StateFileInfo(*info) for info in of_range]
-            totals.add(Totals(*figures))
-        return complete(partial, progress, infos, totals)
+    check_new(directory)
+    files = checkpoint_files(spark, checkpoint)
+    metadata = read_metadata(files)
+    batch = last_commit(files)
+    # Read first, since a run removes the progress of earlier batches sooner than their state.
+    progress = {stage: _progress(spark, files, metadata, batch, stage) for stage in metadata.stages}
+    own = own_session(spark, metadata.key_groups, checkpoint, READING_CONF)
+    writes = {stage: partial(_write, own, checkpoint, metadata, stage, of) for stage, of in progress.items()}
+    return write_job_savepoint(metadata.job, writes, directory)
 
 
-def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int | None) -> SavedProgress:
-    clock = clock_of(files, batch)
+def _write(
+    own: Any, checkpoint: str, metadata: CheckpointMetadata, stage: str, progress: SavedProgress, directory: Path
+) -> Manifest:
+    """Write the savepoint of a stage.
+
+    :param directory: see `complete`
+    """
+    if progress.batch is None:
+        return complete(directory, progress, [], Totals())
+    writing = WritingStage(metadata, str(directory))
+    try:
+        stored = stored_rows(own, checkpoint, metadata, progress.batch, stage)
+        rows = stored.mapInArrow(writing, _RESULT).collect()
+    except Exception as error:  # any error from Spark
+        raise CheckpointError(checkpoint, f"its state cannot be read: {root_cause(error)}") from error
+    infos: list[StateFileInfo] = []
+    totals = Totals()
+    for (packed,) in rows:
+        of_range, figures = unpack(packed)
+        infos += [StateFileInfo(*info) for info in of_range]
+        totals.add(Totals(*figures))
+    return complete(directory, progress, infos, totals)
+
+
+def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int | None, stage: str) -> SavedProgress:
+    """Return the progress of a stage. The first stage has that of replays, which is not a stage's own."""
+    clock = clock_of(files, batch, stage)
     newest = clock["watermark"]["newest"]
-    offsets = {
-        stream: json.loads(offset)
-        for stream, offset in planned_offsets(files, batch).items()
-        if offset != "-" and stream != _WAKE_STREAM
-    }
-    replay = offsets.pop(REPLAY_STREAM, None)
-    by_source = {source_name(stream): offset for stream, offset in offsets.items()}
+    planned = planned_offsets(files, batch)
+    offsets = {stream: json.loads(offset) for stream, offset in planned.items() if offset != "-"}
+    replay = offsets.get(REPLAY_STREAM) if stage == metadata.stages[0] else None
+    by_source = {source: offset for stream, offset in offsets.items() if (source := _source_of(stream, stage))}
     sources = {
         source: {
             "newest": newest_times(newest.get(source, {})),
@@ -86,12 +105,13 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
         }
         for source in sorted({*newest, *by_source})
     }
-    streams = [*offsets, *([] if replay is None else [REPLAY_STREAM])]
-    ever = {source_name(stream) for stream in metadata.streams if stream not in (REPLAY_STREAM, _WAKE_STREAM)}
+    logs = {stream_name(source, stage): stream_name(source) for source in by_source}
+    logs |= {} if replay is None else {REPLAY_STREAM: REPLAY_STREAM}
+    ever = {source for stream in metadata.streams if (source := _source_of(stream, stage))}
     return SavedProgress(
         engine="spark",
         spark=spark.version,
-        job=metadata.job,
+        job=stage_job(metadata.job, stage),
         run=metadata.run,
         batch=batch,
         store=metadata.state,
@@ -99,16 +119,23 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
         sources=sources,
         replay=replay,
         clock=clock,
-        structures=metadata.specs,
+        structures=metadata.specs_of(stage),
         ever_read=sorted({*ever, *sources}),
-        files=dict(_source_files(files, streams)),
+        files=dict(_source_files(files, stage, logs, replays=stage == metadata.stages[0])),
     )
 
 
-def clock_of(files: Files, batch: int | None) -> Mapping[str, Any]:
-    """Return the state of a job's clock after a batch, in the form of the manifest.
+def _source_of(stream: str, stage: str) -> str:
+    """Return the source of a stage whose stream has a name; empty for other streams."""
+    name, prefix = source_name(stream), qualified(stage, "")
+    return name.removeprefix(prefix) if stream != REPLAY_STREAM and name.startswith(prefix) else ""
+
+
+def clock_of(files: Files, batch: int | None, stage: str = "") -> Mapping[str, Any]:
+    """Return the state of a stage's clock after a batch, in the form of the manifest.
 
     :param batch: the batch's number; `None` if no batch has been completed
+    :param stage: the stage's name; empty in a job with one handler
     :raises CheckpointError: the file is missing
     """
     if batch is None:
@@ -116,22 +143,26 @@ def clock_of(files: Files, batch: int | None) -> Mapping[str, Any]:
     text = files.read(f"{CLOCK_DIRECTORY}/{batch}")
     if text is None:
         raise CheckpointError(files.checkpoint, f"the progress of batch {batch} is missing: restore the file")
-    fields = json.loads(text)
+    fields = read_clock(text, stage)
     return {name: fields[name] for name in NO_CLOCK}
 
 
-def _source_files(files: Files, streams: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of the files that sources keep in the checkpoint. Paths in the checkpoint are relative
-    to `CHECKPOINT`.
+def _source_files(files: Files, stage: str, logs: Mapping[str, str], *, replays: bool) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of the files that the sources of a stage keep in the checkpoint. Paths in the
+    checkpoint are relative to `CHECKPOINT`.
+
+    :param logs: the names of the streams, with those that they have in the savepoint
+    :param replays: `True` to yield the replayed dead letters
     """
     here = _uri(files.checkpoint)
-    for stream in streams:
+    for stream, saved in logs.items():
         for name in files.names(f"sources/{stream}"):
             if not name.startswith("."):
                 text = files.read(f"sources/{stream}/{name}")
                 assert text is not None
-                yield f"sources/{stream}/{name}", text.replace(f'"{here}/', f'"{CHECKPOINT}/')
-    directories = [REPLAY_DIRECTORY, *(f"{_MEMORY}/{name}" for name in files.names(_MEMORY))]
+                yield f"sources/{saved}/{name}", text.replace(f'"{here}/', f'"{CHECKPOINT}/')
+    of_memory = (name for name in files.names(_MEMORY) if name.startswith(qualified(stage, "")))
+    directories = [*([REPLAY_DIRECTORY] if replays else []), *(f"{_MEMORY}/{name}" for name in of_memory)]
     for directory in directories:
         for name in files.names(directory):
             if not name.startswith("."):
