@@ -24,7 +24,7 @@ from amadou_runtime.core.large_state_warning import LargeStateWarning
 from amadou_runtime.core.operator import DROPPED, LOST
 from amadou_runtime.core.ports import port_codec, sink_of
 from amadou_runtime.core.progress import Progress
-from amadou_runtime.core.stages import qualified, whole_report
+from amadou_runtime.core.stages import errors_of_stage, qualified, whole_report
 from amadou_runtime.core.watermark import newest_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata
 from amadou_runtime.spark.clock import BatchTime, Clock, StageProgress
@@ -321,8 +321,9 @@ class RunningJob:
             decision = evaluate(stage, before, newest_of(result.newest), result.oldest, number)
             log_changes(stage, decision.changes)
             ranges = {**progress.ranges, **result.ranges}
-            check_held(stage, all_held(status.held for status in ranges.values()), decision.down)
-            letters = progress.letters.then(stage, result.callback_calls, result.failures)
+            with errors_of_stage(name):
+                check_held(stage, all_held(status.held for status in ranges.values()), decision.down)
+                letters = progress.letters.then(stage, result.callback_calls, result.failures)
             after.append((progress, ranges, letters, decision.state))
             down[name] = downs(stage, decision.down)
         began = time.perf_counter()
