@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
 
-from amadou import FailedBatch, Handler, KeyedEvent, Lookup, MemorySource, Subject, hookimpl
-from amadou.errors import AmadouError, CallbackError
+from amadou import FailedBatch, Handler, KeyedEvent, Lookup, MemorySink, MemorySource, Subject, hookimpl
+from amadou.errors import AmadouError, CallbackError, TooManyDeadLettersError
 from amadou_runtime import TestRun, run
 
 
@@ -131,3 +131,12 @@ def test_the_line_about_a_failed_batch_names_the_stage() -> None:
     with pytest.raises(CallbackError):
         run(top_pages(MemorySource([view("/bad", 1), view("/a", 130)]), plugins=[Plugin()]), engine="embedded")
     assert [batch.error for batch in failed] == ["stage top: Top.key_event failed: ValueError: the page /bad is bad"]
+
+
+def test_the_error_about_too_many_dead_letters_names_the_stage(settings: dict[str, Any]) -> None:
+    job = top_pages(MemorySource(()), letters=MemorySink(), on_error="dead_letter", max_dead_letters=0)
+    with (
+        TestRun(job, **settings) as script,
+        pytest.raises(TooManyDeadLettersError, match="stage top: dead letters: 1,"),
+    ):
+        script.add_record(view("/bad", 1)).add_record(view("/end", 400)).add_watermark().run()

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
-from tests.top_pages import Top, Views, top_pages
+from tests.top_pages import PageSum, Top, Views, top_pages
 
-from amadou import Counts, FromPort, Job, MemorySource, Param, PartitionReport, Stage
+from amadou import Counts, FromPort, Job, MemorySource, Param, PartitionReport, SinkSpec, Stage
 from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
 from amadou_runtime.command.describe import describe
 from amadou_runtime.command.progress_display import progress_line
@@ -24,19 +24,25 @@ def described(job: Job, checkpoint: Path | None = None) -> str:
     return out.getvalue()
 
 
+class Both(Top):
+    """Has a port with the name of a port that feeds it."""
+
+    sums = SinkSpec(PageSum)
+
+
 def joined() -> Job:
     """Return a job whose last stage reads a source and two other stages."""
     return Job(
         "joined",
         stages={
             "all": Stage(
-                Top(),
+                Both(),
                 sources={
                     "web": FromPort("web", "sums"),
                     "app": FromPort("app", "sums"),
                     "more": MemorySource(()),
                 },
-                sinks={"top": [ConsoleSink(), JsonLinesSink("top/")]},
+                sinks={"top": [ConsoleSink(), JsonLinesSink("top/")], "sums": ConsoleSink()},
                 on_error="dead_letter",
             ),
             "web": Stage(Views(), sources={"clicks": LinesSource(Param("WEB"))}),
@@ -56,8 +62,8 @@ joined
                             └─────┘
                             ┌─────┐
     web.sums ──▶ web    ──▶ │ all │ ──▶ top          ──▶ ConsoleSink, JsonLinesSink
-    app.sums ──▶ app    ──▶ │     │ ──▶ dead_letters ──▶ the checkpoint
-MemorySource ──▶ more   ──▶ │     │
+    app.sums ──▶ app    ──▶ │     │ ──▶ sums         ──▶ ConsoleSink
+MemorySource ──▶ more   ──▶ │     │ ──▶ dead_letters ──▶ the checkpoint
                             └─────┘
 
 joined.web
@@ -68,7 +74,7 @@ joined.web
 def test_each_stage_has_its_tables_and_the_job_its_parameters() -> None:
     shown = described(joined())
     for row in (
-        "handler          tests.top_pages.Top",
+        "handler          tests.runtime.test_describe_stages.Both",
         "counts   MapSpec   datetime → int",
         "best   ValueSpec   PageSum",
         "sums   PageSum   stage all       exactly-once",

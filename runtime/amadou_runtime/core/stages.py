@@ -4,7 +4,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from amadou import BatchReport, Job
-from amadou.errors import CallbackError, LoadError, LookupFailedError
+from amadou.errors import (
+    CallbackError,
+    LoadError,
+    LookupFailedError,
+    TooManyDeadLettersError,
+    TooManyHeldError,
+)
 
 
 def qualified(stage: str, name: str) -> str:
@@ -66,7 +72,7 @@ def whole_report(reports: Mapping[str, BatchReport]) -> BatchReport:
 
 @contextmanager
 def errors_of_stage(name: str) -> Iterator[None]:
-    """Let the errors of callbacks and lookups name a stage.
+    """Let the errors of callbacks, of lookups and about limits name a stage.
 
     :param name: the stage's name; empty for a job with one handler
     """
@@ -75,7 +81,7 @@ def errors_of_stage(name: str) -> Iterator[None]:
     except CallbackError as error:
         error.stage = error.stage or name or None
         raise
-    except LookupFailedError as error:
+    except (LookupFailedError, TooManyDeadLettersError, TooManyHeldError) as error:
         if name:
             error.args = (f"stage {name}: {error}",)
         raise

@@ -336,8 +336,9 @@ class RunningJob:
             decision = evaluate(stage, before, newest_of(result.newest), result.oldest, number)
             log_changes(stage, decision.changes)
             ranges = {**progress.ranges, **result.ranges}
-            check_held(stage, all_held(status.held for status in ranges.values()), decision.down)
-            letters = progress.letters.then(stage, result.callback_calls, result.failures)
+            with errors_of_stage(name):
+                check_held(stage, all_held(status.held for status in ranges.values()), decision.down)
+                letters = progress.letters.then(stage, result.callback_calls, result.failures)
             after.append((progress, ranges, letters, decision.state))
             down[name] = downs(stage, decision.down)
         began = time.perf_counter()
