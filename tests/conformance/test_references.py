@@ -29,6 +29,7 @@ from amadou.errors import CallbackError, JobError, ReferenceKeyError, SinkError,
 from amadou_plugins.connectors import JsonLinesSink, JsonLinesSource
 from amadou_runtime import run, start
 from amadou_runtime.spark import reference_files
+from amadou_runtime.spark.clock import RunClock
 
 pytestmark = pytest.mark.rule(37)
 
@@ -476,15 +477,42 @@ def test_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path, monkeypa
     monkeypatch.setattr(reference_files, "_LARGE", 300)
     made, state = stream_job(tmp_path), str(tmp_path / "state")
     for number in range(6):
-        lines = [json.dumps({"name": f"r{each}", "second": number, "limit": number * 100 + each}) for each in range(30)]
-        (tmp_path / "rules").mkdir(exist_ok=True)
-        (tmp_path / "rules" / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
+        bring_limits(tmp_path, number, range(30))
         bring(tmp_path, number, "r7")
         run(made, checkpoint=state, trigger="available-now")
     assert sorted(each[:2] for each in seen(tmp_path)) == [("r7", number * 100 + 7) for number in range(6)]
     files = sorted(path.name for path in (tmp_path / "state" / "references" / "limits").iterdir())
     assert any(name.endswith("-all") for name in files)
     assert len(files) < 6
+
+
+@pytest.mark.spark
+def test_entries_survive_a_crash_between_the_file_with_all_entries_and_the_end_of_the_batch(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules b and 20: the files that the new one replaces are needed until its batch is completed."""
+    monkeypatch.setattr(reference_files, "_LARGE", 300)
+    made, state = stream_job(tmp_path), str(tmp_path / "state")
+    bring_limits(tmp_path, 0, range(5))
+    bring(tmp_path, 0, "r0")
+    run(made, checkpoint=state, trigger="available-now")
+    bring_limits(tmp_path, 1, range(5, 100))
+    with monkeypatch.context() as patch:
+        patch.setattr(RunClock, "end", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
+        with pytest.raises(SinkError, match="crash"):
+            run(made, checkpoint=state, trigger="available-now")
+    assert list((tmp_path / "state" / "references" / "limits").glob("*-all"))
+    bring(tmp_path, 3, "r4", "r99")
+    run(made, checkpoint=state, trigger="available-now")
+    assert sorted(seen(tmp_path)) == [("r0", 0, 5), ("r4", 4, 100), ("r99", 199, 100)]
+
+
+def bring_limits(directory: Path, number: int, limits: range) -> None:
+    """Bring limits with names such as r7, which contain the number."""
+    lines = [{"name": f"r{each}", "second": number, "limit": number * 100 + each} for each in limits]
+    (directory / "rules").mkdir(exist_ok=True)
+    (directory / f"rules-{number}").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (directory / f"rules-{number}").rename(directory / "rules" / f"{number}.jsonl")
 
 
 def stream_job(directory: Path) -> Job:

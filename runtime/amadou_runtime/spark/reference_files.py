@@ -99,6 +99,8 @@ class StageReferences:
         self._sizes = {name: [0, 0] for name in self.tables}
         """The size of the last file with all entries and that of the changes since then, by reference."""
         self._keying = {source: Keying(job, source, key_event_of(job, source), 1) for source in job.table_sources}
+        self._replaced: list[str] = []
+        """The files that a file with all entries replaces once its batch is completed."""
         self._due = dict.fromkeys(job.table_sources, 0)
         """The clock time in microseconds at which each table is to be read again."""
         self._planned: set[str] = set()
@@ -142,10 +144,13 @@ class StageReferences:
         return {name: list(files) for name, files in self._sent.items()}
 
     def take(self, number: int, chunks: Iterable[Sequence[Any]]) -> None:
-        """Store the updates of a batch.
+        """Store the updates of a batch. All earlier batches are completed.
 
         :param chunks: the updates, as the fields of chunks
         """
+        for file in self._replaced:
+            self._files.remove(file)
+        self._replaced = []
         for name, table in with_updates(self._job, self.tables, (Chunk(*chunk) for chunk in chunks)).items():
             if not table.changes:
                 continue
@@ -161,9 +166,8 @@ class StageReferences:
         """Replace the files of a reference by one with all entries."""
         self._sent[name], self._sizes[name] = [], [0, 0]
         self._store(name, number, _ALL, _packed(self.tables[name].entries()))
-        for other in self._files.names(self._paths[name]):
-            if other != f"{number}-{_ALL}":
-                self._files.remove(f"{self._paths[name]}/{other}")
+        files = self._files.names(self._paths[name])
+        self._replaced += [f"{self._paths[name]}/{file}" for file in files if file != f"{number}-{_ALL}"]
 
     def _store(self, name: str, number: int, kind: str, packed: bytes) -> None:
         self._files.write(f"{self._paths[name]}/{number}-{kind}", base64.b64encode(packed).decode())
