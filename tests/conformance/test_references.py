@@ -27,9 +27,10 @@ from amadou import (
 )
 from amadou.errors import CallbackError, JobError, ReferenceKeyError, SinkError, SourceError, SpecError
 from amadou_plugins.connectors import JsonLinesSink, JsonLinesSource
-from amadou_runtime import run, start
+from amadou_runtime import TestRun, run, start
 from amadou_runtime.spark import reference_files
 from amadou_runtime.spark.clock import RunClock
+from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.rule(37)
 
@@ -222,8 +223,6 @@ def test_a_port_can_update_a_reference(engine: str, test_run: MakeRun) -> None:
 
 @pytest.mark.spark
 def test_a_port_updates_a_reference_on_spark(spark: Any) -> None:
-    from amadou_runtime import TestRun
-
     _check_fed(lambda job: TestRun(job, engine="both", spark=spark))
 
 
@@ -275,6 +274,35 @@ def test_mistakes_are_found_when_the_job_is_created() -> None:
         Job("fraud", Fraud(), {"rules": MemorySource()}, {"out": MemorySink()})
     with pytest.raises(SpecError, match="source must be the name of a source of the job, not None"):
         ReferenceSpec(str, int, source=None)  # type: ignore[arg-type]
+
+
+def test_savepoints_contain_the_entries(tmp_path: Path) -> None:
+    test = TestRun(job()).add_record(rule(5, "a", 1), "rules").add_record(rule(6, "b", None), "rules").end_batch()
+    test.run()
+    test.savepoint(tmp_path / "saved")
+    after = TestRun(job(), savepoint=tmp_path / "saved").add_record(rule(3, "b", 2), "rules")
+    result = after.add_record(event(9, "a"), "events").run()
+    assert (result.records("out"), result.reference("rules")) == ([("a", 1)], {"a": Rule(1)})
+
+
+@pytest.mark.spark
+def test_entries_move_between_engines_and_survive_rescaling(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "0.jsonl").write_text('{"name": "r7", "second": 1, "limit": 7}\n')
+    bring(tmp_path, 1, "r7")
+    run(stream_job(tmp_path), engine="embedded", to_savepoint=str(tmp_path / "first"))
+    state = str(tmp_path / "state")
+    bring(tmp_path, 2, "r7", "r8")
+    (tmp_path / "rules" / "1.jsonl").write_text('{"name": "r8", "second": 1, "limit": 8}\n')
+    run(stream_job(tmp_path), checkpoint=state, from_savepoint=str(tmp_path / "first"), trigger="available-now")
+    rescale(spark, state, partitions=3)
+    bring(tmp_path, 3, "r7", "r8")
+    second = str(tmp_path / "second")
+    run(stream_job(tmp_path), checkpoint=state, to_savepoint=second, trigger="available-now")
+    bring(tmp_path, 4, "r7", "r8")
+    run(stream_job(tmp_path), engine="embedded", from_savepoint=second)
+    limits = sorted((name, limit) for name, limit, _ in seen(tmp_path))
+    assert limits == [("r7", 7)] * 4 + [("r8", 8)] * 3
 
 
 class Watcher(Fraud):

@@ -1,12 +1,17 @@
 """References: the entries that all keys share (`semantics.md` 37)."""
 
+import base64
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from amadou import Job, Key, KeyedEvent, ReferenceSpec, TableSource, from_micros
 from amadou.engine import pack, unpack
 from amadou_runtime.core.events import Chunk, in_order
+
+REFERENCES: Final = "references"
+"""The directory of references in a checkpoint, and in a savepoint."""
 
 
 class Entry(NamedTuple):
@@ -95,10 +100,24 @@ class ReferenceTable:
         """Return the table as one value."""
         return pack([[key, *entry] for key, entry in self.entries()])
 
+    def to_text(self) -> str:
+        """Return the table as text, for a savepoint."""
+        return base64.b64encode(zlib.compress(self.to_bytes())).decode()
+
+    @classmethod
+    def of_text(cls, text: str) -> "ReferenceTable":
+        """Return the table that `to_text` has converted."""
+        return cls.of_bytes(zlib.decompress(base64.b64decode(text)))
+
     @classmethod
     def of_bytes(cls, packed: bytes | None) -> "ReferenceTable":
         """Return the table that `to_bytes` has converted; `None` for an empty one."""
         return cls({} if packed is None else {key: Entry(*entry) for key, *entry in unpack(packed)})
+
+
+def saved_name(reference: str) -> str:
+    """Return the name of the file of a reference in a savepoint."""
+    return f"{REFERENCES}/{reference}"
 
 
 def updates_of(chunks: Sequence[Chunk]) -> list[tuple[Key, int, bytes | None]]:

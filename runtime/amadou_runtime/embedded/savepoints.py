@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from amadou import Job
 from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.references import ReferenceTable, saved_name
 from amadou_runtime.core.state_schema import Known, described, with_structures
 from amadou_runtime.core.watermark import Watermark
 from amadou_runtime.embedded.state import EmbeddedState
@@ -24,6 +25,7 @@ class StatefulEngine(Protocol):
 
     state: EmbeddedState
     letters: LetterCount
+    references: dict[str, ReferenceTable]
 
 
 class JobProgress:
@@ -66,6 +68,7 @@ def load_savepoint(job: Job, savepoint: Savepoint, engine: StatefulEngine) -> Jo
     manifest, progress = savepoint.manifest, JobProgress(job)
     engine.state = state_of(savepoint, job)
     engine.letters = savepoint.letters
+    engine.references |= saved_tables(savepoint, job)
     progress.watermark.load(savepoint.clock["watermark"])
     progress.dependency_state = savepoint.dependency_state
     progress.known = with_structures(manifest.structures, described(job))
@@ -77,6 +80,13 @@ def load_savepoint(job: Job, savepoint: Savepoint, engine: StatefulEngine) -> Jo
         elif of.get("offset") is not None:
             progress.positions[name] = source.position_at(of["offset"], savepoint.source_files(name))
     return progress
+
+
+def saved_tables(savepoint: Savepoint, job: Job) -> dict[str, ReferenceTable]:
+    """Return the references of a job that a savepoint contains, by name."""
+    names = {file.name for file in savepoint.manifest.files}
+    saved = [name for name in job.references if saved_name(name) in names]
+    return {name: ReferenceTable.of_text(savepoint.text(saved_name(name))) for name in saved}
 
 
 def state_of(savepoint: Savepoint, job: Job) -> EmbeddedState:
@@ -109,5 +119,6 @@ def save(job: Job, run: str, batch: int, engine: StatefulEngine, progress: JobPr
         clock=clock_fields(progress.watermark, progress.dependency_state, engine.letters),
         structures=progress.known,
         ever_read=sorted(progress.ever_read),
+        files={saved_name(name): table.to_text() for name, table in engine.references.items()},
     )
     return write_group(engine.state.group(), saved, directory)

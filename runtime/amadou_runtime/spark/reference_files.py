@@ -11,7 +11,7 @@ sees the same rows if it is processed again.
 
 import base64
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +21,21 @@ from amadou.errors import CheckpointError, SourceError
 from amadou.event_time import END_OF_TIME, MICROSECOND
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying, key_event_of
-from amadou_runtime.core.references import Entry, ReferenceTable, new_tables, read_table, with_updates
+from amadou_runtime.core.references import (
+    REFERENCES,
+    Entry,
+    ReferenceTable,
+    new_tables,
+    read_table,
+    saved_name,
+    with_updates,
+)
 from amadou_runtime.core.stages import qualified
+from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.files import Files
 
-REFERENCE_DIRECTORY: Final = "references"
 _ALL, _CHANGES, _ROWS = "all", "changes", "rows"
 """The kinds of files: all entries after a batch; the changes by the events in a batch; the changes by the rows of a
 table, which was read before the batch."""
@@ -94,7 +102,7 @@ class StageReferences:
         self._local = directory
         self._run = run
         self.tables = new_tables(job)
-        self._paths = {name: f"{REFERENCE_DIRECTORY}/{qualified(stage, name)}" for name in self.tables}
+        self._paths = {name: f"{REFERENCES}/{qualified(stage, name)}" for name in self.tables}
         self._sent: dict[str, list[str]] = {name: [] for name in self.tables}
         self._sizes = {name: [0, 0] for name in self.tables}
         """The size of the last file with all entries and that of the changes since then, by reference."""
@@ -183,10 +191,10 @@ class StageReferences:
     def _load(self, name: str, done: int | None) -> None:
         """Load the files of completed batches, and remove those of others."""
         path = self._paths[name]
-        found = [(int(number), kind) for number, _, kind in (file.partition("-") for file in self._files.names(path))]
+        found = _found(self._files, path)
         wholes = [number for number, kind in found if kind == _ALL and done is not None and number <= done]
         first = max(wholes, default=-1)
-        for number, kind in sorted(found, key=lambda file: (file[0], file[1] == _ALL)):
+        for number, kind in found:
             is_old = number < first or (number == first and kind != _ALL)
             is_done = done is not None and number <= done
             is_planned = kind == _ROWS and number == (0 if done is None else done + 1)
@@ -195,17 +203,81 @@ class StageReferences:
             if is_old or not (is_done or is_planned):
                 self._files.remove(f"{path}/{number}-{kind}")
                 continue
-            packed = self._read(f"{path}/{number}-{kind}")
+            packed = _read(self._files, f"{path}/{number}-{kind}")
             self.tables[name].changes = {key: Entry(*entry) for key, *entry in unpack_compressed(packed)}
             self.tables[name].merge()
             self._send(name, number, kind, packed)
 
-    def _read(self, name: str) -> bytes:
-        try:
-            return base64.b64decode(self._files.read(name) or "", validate=True)
-        except ValueError as error:
-            why = f"the file {name} cannot be read: restore it, or start with a new checkpoint directory ({error})"
-            raise CheckpointError(self._files.checkpoint, why) from error
+
+def table_at(files: Files, name: str, batch: int) -> ReferenceTable:
+    """Return the entries of a reference as of a batch.
+
+    :param name: the name of the reference's directory in `REFERENCES`
+    :raises CheckpointError: a file cannot be read, or a run has removed files since
+    """
+    table = ReferenceTable()
+    found = _found(files, f"{REFERENCES}/{name}")
+    if any(kind == _ALL and number > batch for number, kind in found):
+        raise CheckpointError(files.checkpoint, f"the reference {name} has changed meanwhile. Take the savepoint again")
+    first = max((number for number, kind in found if kind == _ALL), default=-1)
+    for number, kind in found:
+        if number <= batch and (number > first or kind == _ALL):
+            packed = _read(files, f"{REFERENCES}/{name}/{number}-{kind}")
+            table.changes = {key: Entry(*entry) for key, *entry in unpack_compressed(packed)}
+            table.merge()
+    return table
+
+
+def saved_references(files: Files, stage: str, batch: int | None) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of the files of a stage's references for a savepoint.
+
+    :param batch: number of the last batch; `None` if there is none
+    """
+    prefix = qualified(stage, "")
+    for name in files.names(REFERENCES) if batch is not None else ():
+        if name.startswith(prefix):
+            yield saved_name(name.removeprefix(prefix)), table_at(files, name, batch or 0).to_text()
+
+
+def load_references(files: Files, stage: str, savepoint: Savepoint) -> None:
+    """Write the references in the savepoint of a stage to a checkpoint, as of batch 0."""
+    for file in savepoint.manifest.files:
+        if is_reference(file.name):
+            table = ReferenceTable.of_text(savepoint.text(file.name))
+            text = base64.b64encode(_packed(table.entries())).decode()
+            name = qualified(stage, file.name.removeprefix(saved_name("")))
+            files.write(f"{REFERENCES}/{name}/0-{_ALL}", text)
+
+
+def is_reference(file: str) -> bool:
+    """Return `True` for the name of a reference's file in a savepoint."""
+    return file.startswith(saved_name(""))
+
+
+def plan_rows_again(files: Files, before: str, number: int) -> None:
+    """Plan the rows of tables that were read for a batch for batch 1 of a rescaled checkpoint.
+
+    :param before: the directory with the files of the checkpoint as it was
+    :param number: the batch's number before
+    """
+    for name in files.names(f"{before}/{REFERENCES}"):
+        rows = files.read(f"{before}/{REFERENCES}/{name}/{number}-{_ROWS}")
+        if rows is not None:
+            files.write(f"{REFERENCES}/{name}/1-{_ROWS}", rows)
+
+
+def _found(files: Files, path: str) -> list[tuple[int, str]]:
+    """Return the number and the kind of each file of a reference, in the order in which they are to be read."""
+    found = [(int(number), kind) for number, _, kind in (file.partition("-") for file in files.names(path))]
+    return sorted(found, key=lambda file: (file[0], file[1] == _ALL))
+
+
+def _read(files: Files, name: str) -> bytes:
+    try:
+        return base64.b64decode(files.read(name) or "", validate=True)
+    except ValueError as error:
+        why = f"the file {name} cannot be read: restore it, or start with a new checkpoint directory ({error})"
+        raise CheckpointError(files.checkpoint, why) from error
 
 
 def _packed(entries: Iterable[tuple[Any, Entry]]) -> bytes:

@@ -15,9 +15,11 @@ from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.core.ports import port_codec
+from amadou_runtime.core.references import ReferenceTable, saved_name
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
 from amadou_runtime.core.watermark import Watermark
+from amadou_runtime.embedded.savepoints import saved_tables
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.savepoint import (
     TEST_RUN,
@@ -256,6 +258,8 @@ class StageRun:
         self._known = with_structures(manifest.structures, described(self.job))
         self._current, self._stored = self._known, manifest.structures
         self.placed = self._state
+        tables = saved_tables(savepoint, self.job)
+        self._references = {name: table.to_bytes() for name, table in tables.items()}
         looked: int | None = savepoint.clock["watermark"]["looked"]
         return looked
 
@@ -278,9 +282,16 @@ class StageRun:
                 clock=clock_fields(self.watermark, self._dependency_state, self._letters),
                 structures=self._known,
                 ever_read=sorted(self._read - self.job.fed_sources.keys()),
+                files={
+                    saved_name(name): ReferenceTable.of_bytes(of).to_text() for name, of in self._references.items()
+                },
             ),
             directory,
         )
+
+    def _saved_references(self) -> dict[str, str]:
+        tables = {name: ReferenceTable.of_bytes(packed) for name, packed in self._references.items()}
+        return {saved_name(name): table.to_text() for name, table in tables.items()}
 
     def _take(self, job: Job) -> None:
         """Make a job the stage's current job."""

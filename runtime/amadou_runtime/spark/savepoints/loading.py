@@ -19,6 +19,7 @@ import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError, RunError
+from amadou_runtime.core.references import REFERENCES
 from amadou_runtime.core.stages import qualified
 from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
@@ -29,6 +30,7 @@ from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus, range_count
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, payload_for
+from amadou_runtime.spark.reference_files import is_reference, load_references
 from amadou_runtime.spark.replay import REPLAY_STREAM
 from amadou_runtime.spark.savepoints.writing import in_checkpoint
 from amadou_runtime.spark.session import partitions_of
@@ -45,7 +47,7 @@ _STREAM: Final = "amadou__loading"
 _DIRECTORY: Final = "loading"
 SPARK_FILES: Final = (
     *("commits", "metadata", "offsets", "sources", "state"),
-    *("memory", "replay", CLOCK_DIRECTORY, _DIRECTORY),
+    *("memory", "replay", REFERENCES, CLOCK_DIRECTORY, _DIRECTORY),
 )
 """The files and directories that loading a savepoint writes."""
 LOADING_CONF: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
@@ -113,6 +115,8 @@ def write_checkpoint(
     clocks = {stage: saved[stage].clock if stage in saved else NO_CLOCK for stage in metadata.stages}
     kept = {stage: kept_progress({**clock, "partitions": []}, ranges[stage]) for stage, clock in clocks.items()}
     files.write(f"{CLOCK_DIRECTORY}/0", written_clock(kept))
+    for stage, of in saved.items():
+        load_references(files, stage, of)
     header = (files.read("offsets/0") or "").splitlines()[:2]
     lines = [f"{stream}:{json.dumps(offset)}" for stream, offset in offsets.items()]
     files.write("offsets/0", "\n".join([*header, *lines]))
@@ -139,6 +143,8 @@ def _offsets(files: Files, job: Job, stage: str, savepoint: Savepoint) -> dict[s
     manifest = savepoint.manifest
     offsets: dict[str, Any] = {}
     for file in manifest.files:
+        if is_reference(file.name):
+            continue
         files.write(_in_stage(file.name, stage), in_checkpoint(savepoint.text(file.name), files.checkpoint))
     if manifest.replay is not None:
         offsets[REPLAY_STREAM] = manifest.replay

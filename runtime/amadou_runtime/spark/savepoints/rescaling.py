@@ -18,6 +18,7 @@ import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError
+from amadou_runtime.core.references import REFERENCES
 from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.fitting import check_stages, check_state_fits
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
@@ -33,12 +34,13 @@ from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.key_range import range_count
 from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.payload import payload_for
+from amadou_runtime.spark.reference_files import plan_rows_again
 from amadou_runtime.spark.savepoints.loading import LOADING_CONF, write_checkpoint
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 from amadou_runtime.spark.session import own_session, partitions_of
 
 _ASIDE: Final = "before-rescale"
-_MOVED: Final = ("amadou.json", "commits", "offsets", "state", "metadata", CLOCK_DIRECTORY)
+_MOVED: Final = ("amadou.json", "commits", "offsets", "state", "metadata", CLOCK_DIRECTORY, REFERENCES)
 """The files and directories that are written anew, the metadata first."""
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
@@ -219,6 +221,7 @@ def _plan_again(files: Files, plan: _Plan) -> None:
     lines = [f"{stream}:{offset}" for stream, offset in plan.planned.items()]
     if plan.began is not None:
         files.write(f"{CLOCK_DIRECTORY}/1-began", plan.began)
+    plan_rows_again(files, _ASIDE, plan.batch + 1)
     files.write("offsets/1", "\n".join([version, json.dumps(metadata), *lines]))
 
 

@@ -33,6 +33,7 @@ from amadou_runtime.spark.clock import (
     stream_name,
 )
 from amadou_runtime.spark.files import Files, checkpoint_files
+from amadou_runtime.spark.reference_files import saved_references
 from amadou_runtime.spark.replay import REPLAY_DIRECTORY, REPLAY_STREAM
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, stored_ranges, stored_rows
 from amadou_runtime.spark.session import own_session
@@ -121,7 +122,10 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
         clock=clock,
         structures=metadata.specs_of(stage),
         ever_read=sorted({*ever, *sources}),
-        files=dict(_source_files(files, stage, logs, replays=stage == metadata.stages[0])),
+        files={
+            **dict(_source_files(files, stage, logs, replays=stage == metadata.stages[0])),
+            **dict(saved_references(files, stage, batch)),
+        },
     )
 
 
