@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from events import DISORDER_SECONDS, Tally, row_of, view_line, views
 from machine import heading, machine
-from peers import Batch, example_job, new_session, run_query
+from peers import Batch, batches_of, example_job, new_session, run_query
 from report import Run
 from rich.console import Console
 from throughput import add_measuring_options
@@ -97,11 +97,7 @@ def play_amadou(spark: Any, kafka: str, incoming: str, outgoing: str, events: in
     )
     running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
     running.await_termination()
-    return [
-        Batch(progress.batchId, progress.numInputRows, progress.durationMs["triggerExecution"] / 1000)
-        for progress in running.query.recentProgress
-        if "addBatch" in progress.durationMs
-    ]
+    return batches_of(running.query, python_sources=True)
 
 
 class KeyedByValue:

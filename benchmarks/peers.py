@@ -137,7 +137,7 @@ def play_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> l
     from pyspark.sql.functions import window
 
     counted = (
-        _parsed(spark, views)
+        parsed_views(spark, views)
         .groupBy("channel_id", window("timestamp", "1 minute"))
         .count()
         .selectExpr("channel_id", "window.start AS timestamp", "count AS sum")
@@ -148,7 +148,7 @@ def play_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> l
 def play_naive(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """Run `applyInPandasWithState` as in PySpark's documentation: each key is a Spark group with its own state."""
     counted = (
-        _parsed(spark, views)
+        parsed_views(spark, views)
         .groupBy("channel_id")
         .applyInPandasWithState(
             count_views,
@@ -205,7 +205,7 @@ VARIANTS: dict[str, Play] = {
 """amadou with state on each of its stores, and with a console."""
 
 
-def _parsed(spark: Any, views: Path) -> Any:
+def parsed_views(spark: Any, views: Path) -> Any:
     from pyspark.sql.functions import from_json
 
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(views))
@@ -220,13 +220,20 @@ def run_query(writer: Any, checkpoint: Path) -> list[Batch]:
     return batches_of(query)
 
 
-def batches_of(query: Any) -> list[Batch]:
-    """Return the batches of a query, as reported by Spark."""
-    # Rows of the Python source that triggers batches of idle jobs are not events.
+def batches_of(query: Any, python_sources: bool = False) -> list[Batch]:
+    """Return the batches of a query, as reported by Spark.
+
+    :param python_sources: `True` to count the rows of Python sources, such as amadou's source for Kafka. By default,
+        they do not count, since rows of the source that triggers batches of idle jobs are not events
+    """
     return [
         Batch(
             progress.batchId,
-            sum(source.numInputRows for source in progress.sources if "Python" not in source.description),
+            sum(
+                source.numInputRows
+                for source in progress.sources
+                if python_sources or "Python" not in source.description
+            ),
             progress.durationMs["triggerExecution"] / 1000,
         )
         for progress in query.recentProgress

@@ -1,0 +1,276 @@
+"""The cost of a second stage, and of a large reference: time of a batch on Spark, side by side in one session.
+
+    python benchmarks/pipeline.py
+    python benchmarks/pipeline.py --events 20000 --entries 100000 --rounds 1
+
+`counts` is the job of `throughput.py`: views by channel and minute. `totals` adds a second stage, the views of all
+channels by minute; `topic` does the same with two jobs and a Kafka topic in between. The README describes all peers.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import orjson
+from connectors import new_topic
+from events import DISORDER_SECONDS, Dataset, dataset
+from machine import heading, machine
+from peers import EXAMPLE, Batch, batches_of, new_session, parsed_views, run_query
+from throughput import add_measuring_options, names_of
+
+import amadou_runtime
+from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, ReferenceSpec, SinkSpec, Stage, Subject
+from amadou_plugins.connectors import JsonLinesSink, KafkaRecord, KafkaSink, KafkaSource, LinesSource
+
+sys.path.insert(0, str(EXAMPLE))
+from views import MINUTE, ViewsPerMinute, ViewSum
+
+MICROSECOND = timedelta(microseconds=1)
+ALL = "all channels"
+Rows = dict[datetime, list[int]]
+
+
+class Totals(Handler):
+    """Adds up the sums of all channels by minute."""
+
+    totals = MapSpec(datetime, int)
+    sums = SinkSpec(ViewSum)
+
+    def key_event(self, record: ViewSum | KafkaRecord) -> KeyedEvent[int]:
+        if isinstance(record, KafkaRecord):
+            fields = orjson.loads(record.value or b"")
+            record = ViewSum(fields["channel_id"], datetime.fromisoformat(fields["timestamp"]), fields["sum"])
+        return KeyedEvent(ALL, record.timestamp + MINUTE, record.sum)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        totals = self.totals.state_for(subject)
+        totals[event.timestamp] = totals.get(event.timestamp, 0) + event.value
+        subject.set_timer(event.timestamp + MICROSECOND)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        end = timestamp - MICROSECOND
+        self.sums.collect(subject, ViewSum(ALL, end - MINUTE, self.totals.state_for(subject).pop(end)))
+
+
+class Plain(ViewsPerMinute):
+    """Counts the views of channels that are not blocked. No channel is blocked."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        if not self.is_blocked(subject):
+            super().on_event(subject, event)
+
+    def is_blocked(self, subject: Subject) -> bool:
+        return subject.key == ALL
+
+
+class Referring(Plain):
+    """Has the blocked channels in a reference."""
+
+    blocked = ReferenceSpec(str, bool, source="blocked")
+
+    def is_blocked(self, subject: Subject) -> bool:
+        return (subject, subject.key) in self.blocked
+
+
+class Unread(Referring):
+    """Has the reference, but does not read it."""
+
+    def is_blocked(self, subject: Subject) -> bool:
+        return subject.key == ALL
+
+
+def run_job(spark: Any, work: Path, job: Job) -> Any:
+    """Run a job over the available input. Return the query."""
+    running = amadou_runtime.start(job, spark, checkpoint=str(work / f"checkpoint-{job.name}"), trigger="available-now")
+    running.await_termination()
+    return running.query
+
+
+def lines(data: Dataset) -> LinesSource:
+    return LinesSource(str(data.directory), max_files_per_batch=1)
+
+
+def counts(
+    spark: Any,
+    data: Dataset,
+    work: Path,
+    handler: Handler | None = None,
+    state: Literal["auto", "log"] = "auto",
+    **sources: Any,
+) -> list[list[Batch]]:
+    """Run the job with one stage.
+
+    :param state: the store, as in `Job(state=...)`
+    """
+    sinks = {"sums": JsonLinesSink(str(work / "output"))}
+    sources = {"views": lines(data), **sources}
+    job = Job("counts", handler or ViewsPerMinute(), sources, sinks, watermark_delay=DISORDER_SECONDS, state=state)
+    return [batches_of(run_job(spark, work, job))]
+
+
+def totals(spark: Any, data: Dataset, work: Path) -> list[list[Batch]]:
+    """Run the job with two stages."""
+    first = Stage(ViewsPerMinute(), {"views": lines(data)}, watermark_delay=DISORDER_SECONDS)
+    second = Stage(Totals(), {"sums": FromPort("counts", "sums")}, {"sums": JsonLinesSink(str(work / "output"))})
+    return [batches_of(run_job(spark, work, Job("totals", stages={"counts": first, "totals": second})))]
+
+
+def topic(spark: Any, data: Dataset, work: Path) -> list[list[Batch]]:
+    """Run two jobs one after the other, with a topic in between."""
+    kafka = os.environ["AMADOU_KAFKA"]
+    between = new_topic(kafka)
+    sink = KafkaSink(between, kafka, exactly_once=True)
+    first = Job("counts", ViewsPerMinute(), {"views": lines(data)}, {"sums": sink}, watermark_delay=DISORDER_SECONDS)
+    source = KafkaSource(between, kafka, max_records_per_batch=data.expected.rows // (data.batches - 1))  # a minute
+    second = Job("totals", Totals(), {"sums": source}, {"sums": JsonLinesSink(str(work / "output"))})
+    return [
+        batches_of(run_job(spark, work, first)),
+        batches_of(run_job(spark, work, second), python_sources=True),
+    ]
+
+
+def spark_sql(spark: Any, data: Dataset, work: Path, chained: bool) -> list[list[Batch]]:
+    """Run Spark SQL's windows. With `chained`, a second aggregation adds up the counts of a minute."""
+    from pyspark.sql.functions import lit, window
+
+    found = parsed_views(spark, data.directory).groupBy("channel_id", window("timestamp", "1 minute")).count()
+    if chained:
+        found = found.groupBy("window").sum("count").withColumnsRenamed({"sum(count)": "count"})
+        found = found.withColumn("channel_id", lit(ALL))
+    found = found.selectExpr("channel_id", "window.start AS timestamp", "count AS sum")
+    writer = found.writeStream.outputMode("append").format("json").option("path", str(work / "output"))
+    return [run_query(writer, work / "checkpoint")]
+
+
+def with_reference(spark: Any, data: Dataset, work: Path, handler: Handler, entries: int) -> list[list[Batch]]:
+    """Run the job with a reference. The first batch reads the entries."""
+    (work / "blocked").mkdir()
+    with (work / "blocked" / "entries.jsonl").open("w") as file:
+        file.writelines(f'{{"channel_id":"blocked-{number}"}}\n' for number in range(entries))
+    return counts(spark, data, work, handler, blocked=LinesSource(str(work / "blocked"), key_event=entry_of))
+
+
+def entry_of(record: bytes) -> KeyedEvent[bool]:
+    return KeyedEvent(orjson.loads(record)["channel_id"], datetime.fromisoformat("2025-01-01T00:00:00Z"), True)
+
+
+def seconds_of(batches: list[Batch], warmup: int, measured: int) -> float:
+    """Return the median time of a measured batch. The time of batches without data counts for the batch before."""
+    seconds: list[float] = []
+    for batch in batches:
+        if batch.events:
+            seconds.append(batch.seconds)
+        elif seconds:
+            seconds[-1] += batch.seconds
+    return median(seconds[warmup : warmup + measured])
+
+
+def rows_of(output: Path) -> Rows:
+    """Return the sums of each minute that are in an output."""
+    rows: Rows = {}
+    for path in output.glob("[!.]*.json*"):
+        for line in path.read_bytes().splitlines():
+            fields = json.loads(line)
+            rows.setdefault(datetime.fromisoformat(fields["timestamp"]), []).append(fields["sum"])
+    return rows
+
+
+def problems(outputs: Mapping[str, Rows], data: Dataset) -> list[str]:
+    """Return the differences between the outputs. `topic` and `sql-totals` end before the last minutes."""
+    expected = {minute: sum(sums) for minute, sums in next(iter(outputs.values())).items()}
+    wrong = []
+    for name, rows in outputs.items():
+        if any(sum(sums) != expected.get(minute) for minute, sums in rows.items()):
+            wrong.append(f"{name} has other sums of a minute")
+        if name in WITH_TOTALS and any(len(sums) != 1 for sums in rows.values()):
+            wrong.append(f"{name} has several totals of a minute")
+        ends = len(rows) < len(expected) - 2 if name in ("topic", "sql-totals") else rows.keys() != expected.keys()
+        if ends or (name not in WITH_TOTALS and sum(map(sum, rows.values())) != data.expected.sum):
+            wrong.append(f"{name} lacks minutes")
+    return wrong
+
+
+PLAYS: dict[str, Callable[[Any, Dataset, Path, int], list[list[Batch]]]] = {
+    "counts": lambda spark, data, work, entries: counts(spark, data, work),
+    "log": lambda spark, data, work, entries: counts(spark, data, work, state="log"),
+    "totals": lambda spark, data, work, entries: totals(spark, data, work),
+    "topic": lambda spark, data, work, entries: topic(spark, data, work),
+    "sql-counts": lambda spark, data, work, entries: spark_sql(spark, data, work, chained=False),
+    "sql-totals": lambda spark, data, work, entries: spark_sql(spark, data, work, chained=True),
+    "plain": lambda spark, data, work, entries: counts(spark, data, work, Plain()),
+    "unread": lambda spark, data, work, entries: with_reference(spark, data, work, Unread(), entries),
+    "reference": lambda spark, data, work, entries: with_reference(spark, data, work, Referring(), entries),
+}
+BASES = {"log": "counts", "totals": "counts", "topic": "counts", "sql-totals": "sql-counts"}
+BASES |= {"unread": "plain", "reference": "plain"}
+WITH_TOTALS = ("totals", "topic", "sql-totals")
+
+
+def main() -> int:
+    """Run the benchmark. Return 1 if results are wrong."""
+    options = parse_options()
+    print(heading(machine()))
+    wrong: list[str] = []
+    spark = new_session(options.master, dict(options.conf))
+    try:
+        with tempfile.TemporaryDirectory(prefix="amadou-pipeline-") as scratch:
+            for keys in options.keys:
+                data = dataset(Path(scratch), keys, options.events, options.warmup + options.batches, options.seed)
+                play_round(options, spark, data, Path(scratch), {})  # warms up
+                seconds: dict[str, list[float]] = {name: [] for name in options.peers}
+                for round_ in range(1, options.rounds + 1):
+                    outputs = play_round(options, spark, data, Path(scratch), seconds)
+                    wrong += [f"{keys:,} keys, round {round_}: {each}" for each in problems(outputs, data)]
+                print_figures(keys, seconds)
+    finally:
+        spark.stop()
+    for problem in wrong:
+        print(problem)
+    return 1 if wrong else 0
+
+
+def play_round(
+    options: argparse.Namespace, spark: Any, data: Dataset, scratch: Path, seconds: dict[str, list[float]]
+) -> dict[str, Rows]:
+    """Run each peer once, and add its time of a batch. Return the outputs."""
+    outputs: dict[str, Rows] = {}
+    for name in options.peers:
+        work = Path(tempfile.mkdtemp(dir=scratch))
+        runs = PLAYS[name](spark, data, work, options.entries)
+        taken = sum(seconds_of(each, options.warmup, options.batches) for each in runs)
+        seconds.setdefault(name, []).append(taken)
+        outputs[name] = rows_of(work / "output")
+        shutil.rmtree(work)
+    return outputs
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_measuring_options(parser)
+    peers = [name for name in PLAYS if name != "topic" or "AMADOU_KAFKA" in os.environ]
+    parser.add_argument("--peers", type=names_of("peer", PLAYS), default=peers, help="comma-separated; default: all")
+    parser.add_argument("--entries", type=int, default=1_000_000, help="entries of the reference (default: 1,000,000)")
+    parser.set_defaults(keys="1000,100000")
+    return parser.parse_args()
+
+
+def print_figures(keys: int, seconds: Mapping[str, list[float]]) -> None:
+    """Print the median time of a batch over the rounds, and the median of the ratios to the base in each round."""
+    print(f"{keys:,} keys")
+    for name, taken in seconds.items():
+        base = BASES.get(name, "")
+        ratios = [mine / other for mine, other in zip(taken, seconds.get(base, ()), strict=False)]
+        compared = f"  {median(ratios):.2f} times {base} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else ""
+        print(f"  {name:<10} {median(taken):6.2f} s a batch{compared}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
