@@ -157,7 +157,10 @@ def test_a_batch_that_was_not_completed_is_processed_once_after_rescaling(
 
 
 def test_a_running_job_takes_a_savepoint_with_sources_in_memory(tmp_path: Path, spark: Any) -> None:
-    sources = {"in": MemorySource([line("a1", 1)]), "extra": MemorySource([line("group 1", 0.5)])}
+    sources = {
+        "in": MemorySource([line("a1", 1)]),
+        "extra": MemorySource([line(f"group {number}", 0.5) for number in range(8)]),
+    }
     sinks = {"out": JsonLinesSink(str(tmp_path / "out"))}
     job = staged_job(sources, sinks, key_groups=4)
     running = start(job, spark, checkpoint=str(tmp_path / "state"), trigger="available-now")
@@ -167,7 +170,8 @@ def test_a_running_job_takes_a_savepoint_with_sources_in_memory(tmp_path: Path, 
     finally:
         running.stop()
     sources["in"].add(line("a1", 11, 5))
-    moved = evolve(job, key_groups=2)
-    once(moved, tmp_path / "moved", 1, from_savepoint=str(tmp_path / "savepoint"), flush=True)
+    moved = evolve(job, key_groups=16)
+    once(moved, tmp_path / "moved", 3, from_savepoint=str(tmp_path / "savepoint"), flush=True)
     found = [json.loads(each) for path in tmp_path.glob("out/*") for each in path.read_text().splitlines()]
-    assert sorted(value for _, _, value in found) == [1, 1, 6]
+    timers_of_quiet_ranges = [1] * 8
+    assert sorted(value for _, _, value in found) == [*timers_of_quiet_ranges, 1, 6]
