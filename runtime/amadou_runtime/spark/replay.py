@@ -45,7 +45,7 @@ def recorded_letters(spark: Any, checkpoint: str, stages: Iterable[str] = ("",))
     files = checkpoint_files(spark, absolute(checkpoint))
     if not files.exists("offsets"):
         raise CheckpointError(checkpoint, "no run has used it: pass the checkpoint that the dead letters came from")
-    texts = (files.read(f"{_directory(stage)}/{name}") or "" for stage in stages for name in _names(files, stage))
+    texts = (files.read(f"{replay_directory(stage)}/{name}") or "" for stage in stages for name in _names(files, stage))
     return {line.partition(" ")[0] for text in texts for line in text.splitlines()}
 
 
@@ -53,7 +53,7 @@ def note(files: Files, letters: Sequence[ReplayedLetter]) -> None:
     """Store dead letters of a stage atomically, for replay in one batch."""
     stage = letters[0].stage
     number = len(_names(files, stage))
-    files.write(f"{_directory(stage)}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
+    files.write(f"{replay_directory(stage)}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
 
 
 def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
@@ -62,20 +62,26 @@ def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
     if not _names(files, stage):
         return []
     lines = (
-        spark.readStream.name(f"{REPLAY_STREAM}{stream_name(stage) if stage else ''}")
+        spark.readStream.name(replay_stream(stage))
         .option("pathGlobFilter", f"*{_SUFFIX}")
-        .text(f"{files.checkpoint}/{_directory(stage)}")
+        .text(f"{files.checkpoint}/{replay_directory(stage)}")
         .selectExpr("value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position")
     )
     return [lines.mapInArrow(ReplayStage(payload), KEYED)]
 
 
-def _directory(stage: str) -> str:
+def replay_stream(stage: str) -> str:
+    """Return the name of the stream with the dead letters of a stage."""
+    return f"{REPLAY_STREAM}{stream_name(stage)}" if stage else REPLAY_STREAM
+
+
+def replay_directory(stage: str) -> str:
+    """Return the directory with the dead letters of a stage."""
     return f"{REPLAY_DIRECTORY}/{stage}" if stage else REPLAY_DIRECTORY
 
 
 def _names(files: Files, stage: str) -> list[str]:
-    return sorted(name for name in files.names(_directory(stage)) if name.endswith(_SUFFIX))
+    return sorted(name for name in files.names(replay_directory(stage)) if name.endswith(_SUFFIX))
 
 
 @attrs.frozen

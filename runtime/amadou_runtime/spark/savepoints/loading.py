@@ -31,7 +31,7 @@ from amadou_runtime.spark.key_range import RangeStatus, range_count
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import is_reference, load_references
-from amadou_runtime.spark.replay import REPLAY_STREAM
+from amadou_runtime.spark.replay import REPLAY_DIRECTORY, REPLAY_STREAM, replay_directory, replay_stream
 from amadou_runtime.spark.savepoints.writing import in_checkpoint
 from amadou_runtime.spark.session import partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
@@ -145,9 +145,9 @@ def _offsets(files: Files, job: Job, stage: str, savepoint: Savepoint) -> dict[s
     for file in manifest.files:
         if is_reference(file.name):
             continue
-        files.write(_in_stage(file.name, stage), in_checkpoint(savepoint.text(file.name), files.checkpoint))
+        files.write(_in_stage(file.name, stage), in_checkpoint(savepoint.text(file.name), files.checkpoint, stage))
     if manifest.replay is not None:
-        offsets[REPLAY_STREAM] = manifest.replay
+        offsets[replay_stream(stage)] = manifest.replay
     for name, source in job.external_sources.items():
         of, stream = manifest.sources.get(name, {}), stream_name(name, stage)
         if of.get("offset") is not None:
@@ -163,9 +163,12 @@ def _in_stage(file: str, stage: str) -> str:
     """Return the name of a stage's file in the checkpoint. In a savepoint, streams have names without the stage."""
     directory, _, rest = file.partition("/")
     stream, _, name = rest.partition("/")
-    if directory != "sources" or stream == REPLAY_STREAM:
+    if directory == REPLAY_DIRECTORY:
+        return f"{replay_directory(stage)}/{rest}"
+    if directory != "sources":
         return file
-    return f"{directory}/{stream_name(source_name(stream), stage)}/{name}"
+    is_replay = stream == REPLAY_STREAM
+    return f"{directory}/{replay_stream(stage) if is_replay else stream_name(source_name(stream), stage)}/{name}"
 
 
 def _write_state(

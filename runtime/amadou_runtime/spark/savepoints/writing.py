@@ -34,7 +34,7 @@ from amadou_runtime.spark.clock import (
 )
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.reference_files import saved_references
-from amadou_runtime.spark.replay import REPLAY_DIRECTORY, REPLAY_STREAM
+from amadou_runtime.spark.replay import REPLAY_DIRECTORY, REPLAY_STREAM, replay_directory, replay_stream
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, stored_ranges, stored_rows
 from amadou_runtime.spark.session import own_session
 from amadou_runtime.spark.spark_errors import root_cause
@@ -91,12 +91,12 @@ def _write(
 
 
 def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int | None, stage: str) -> SavedProgress:
-    """Return the progress of a stage. The first stage has that of replays, which is not a stage's own."""
+    """Return the progress of a stage."""
     clock = clock_of(files, batch, stage)
     newest = clock["watermark"]["newest"]
     planned = planned_offsets(files, batch)
     offsets = {stream: json.loads(offset) for stream, offset in planned.items() if offset != "-"}
-    replay = offsets.get(REPLAY_STREAM) if stage == metadata.stages[0] else None
+    replay = offsets.get(replay_stream(stage))
     by_source = {source: offset for stream, offset in offsets.items() if (source := _source_of(stream, stage))}
     sources = {
         source: {
@@ -107,7 +107,7 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
         for source in sorted({*newest, *by_source})
     }
     logs = {stream_name(source, stage): stream_name(source) for source in by_source}
-    logs |= {} if replay is None else {REPLAY_STREAM: REPLAY_STREAM}
+    logs |= {} if replay is None else {replay_stream(stage): REPLAY_STREAM}
     ever = {source for stream in metadata.streams if (source := _source_of(stream, stage))}
     return SavedProgress(
         engine="spark",
@@ -123,7 +123,7 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
         structures=metadata.specs_of(stage),
         ever_read=sorted({*ever, *sources}),
         files={
-            **dict(_source_files(files, stage, logs, replays=stage == metadata.stages[0])),
+            **dict(_source_files(files, stage, logs)),
             **dict(saved_references(files, stage, batch)),
         },
     )
@@ -132,7 +132,7 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
 def _source_of(stream: str, stage: str) -> str:
     """Return the source of a stage whose stream has a name; empty for other streams."""
     name, prefix = source_name(stream), qualified(stage, "")
-    return name.removeprefix(prefix) if stream != REPLAY_STREAM and name.startswith(prefix) else ""
+    return name.removeprefix(prefix) if not stream.startswith(REPLAY_STREAM) and name.startswith(prefix) else ""
 
 
 def clock_of(files: Files, batch: int | None, stage: str = "") -> Mapping[str, Any]:
@@ -151,26 +151,27 @@ def clock_of(files: Files, batch: int | None, stage: str = "") -> Mapping[str, A
     return {name: fields[name] for name in NO_CLOCK}
 
 
-def _source_files(files: Files, stage: str, logs: Mapping[str, str], *, replays: bool) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of the files that the sources of a stage keep in the checkpoint. Paths in the
-    checkpoint are relative to `CHECKPOINT`.
+def _source_files(files: Files, stage: str, logs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of the files that the sources of a stage keep in the checkpoint, and of its replayed
+    dead letters. Paths in the checkpoint are relative to `CHECKPOINT`, and do not contain the stage.
 
     :param logs: the names of the streams, with those that they have in the savepoint
-    :param replays: `True` to yield the replayed dead letters
     """
-    here = _uri(files.checkpoint)
+    here, replays = _uri(files.checkpoint), replay_directory(stage)
     for stream, saved in logs.items():
         for name in files.names(f"sources/{stream}"):
             if not name.startswith("."):
                 text = files.read(f"sources/{stream}/{name}")
                 assert text is not None
+                text = text.replace(f'"{here}/{replays}/', f'"{here}/{REPLAY_DIRECTORY}/')
                 yield f"sources/{saved}/{name}", text.replace(f'"{here}/', f'"{CHECKPOINT}/')
     of_memory = (name for name in files.names(_MEMORY) if name.startswith(qualified(stage, "")))
-    directories = [*([REPLAY_DIRECTORY] if replays else []), *(f"{_MEMORY}/{name}" for name in of_memory)]
-    for directory in directories:
+    directories = {replays: REPLAY_DIRECTORY, **{f"{_MEMORY}/{name}": f"{_MEMORY}/{name}" for name in of_memory}}
+    for directory, saved in directories.items():
         for name in files.names(directory):
-            if not name.startswith("."):
-                yield f"{directory}/{name}", files.read(f"{directory}/{name}") or ""
+            text = None if name.startswith(".") else files.read(f"{directory}/{name}")
+            if text is not None:
+                yield f"{saved}/{name}", text
 
 
 def _uri(checkpoint: str) -> str:
@@ -178,8 +179,9 @@ def _uri(checkpoint: str) -> str:
     return Path(checkpoint).as_uri() if checkpoint.startswith("/") else checkpoint
 
 
-def in_checkpoint(text: str, checkpoint: str) -> str:
-    """Return the text of a source's file for a checkpoint."""
+def in_checkpoint(text: str, checkpoint: str, stage: str) -> str:
+    """Return the text of a file of a stage's source for a checkpoint."""
+    text = text.replace(f'"{CHECKPOINT}/{REPLAY_DIRECTORY}/', f'"{CHECKPOINT}/{replay_directory(stage)}/')
     return text.replace(f'"{CHECKPOINT}/', f'"{_uri(checkpoint)}/')
 
 
