@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from tests.spark.programs import Program, program
 from tests.spark.totals import BEGIN, MINUTE, group_of
 from tests.topics import committed, fill, make_topic
@@ -50,8 +51,12 @@ def test_counts_and_totals_are_written_once_however_often_the_driver_is_killed(k
         fill(kafka, views, records)
         if kill < KILLS:
             with program(JOB, tmp_path, *options) as run:
-                wait_for_batches(drawn.randrange(4), run, tmp_path / "checkpoint")
-                time.sleep(1.5 * drawn.random())  # anywhere in a batch
+                if drawn.random() < 0.5:
+                    wait_for_records(counts, kafka, run)
+                    time.sleep(0.3 * drawn.random())  # before the batch is completed
+                else:
+                    wait_for_batches(drawn.randrange(4), run, tmp_path / "checkpoint")
+                    time.sleep(1.5 * drawn.random())  # anywhere in a batch
                 run.stop(signal.SIGKILL)
     with program(JOB, tmp_path, *options, "--trigger", "available-now", "--flush") as run:
         run.finish()
@@ -74,6 +79,18 @@ def wait_for_batches(count: int, run: Program, checkpoint: Path) -> None:
     """Wait until a run holds its checkpoint, and has completed some batches."""
     holder, before = text_of(checkpoint / "run.json"), batches(checkpoint)
     run.wait_for(lambda: text_of(checkpoint / "run.json") != holder and batches(checkpoint) >= before + count)
+
+
+def wait_for_records(topic: str, kafka: str, run: Program) -> None:
+    """Wait until a run has written to a topic."""
+    consumer = Consumer({"bootstrap.servers": kafka, "log_level": 0, "group.id": "tests"})
+
+    def size() -> int:
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, number), 60)[1] for number in range(3))
+
+    before = size()
+    run.wait_for(lambda: size() > before)
+    consumer.close()
 
 
 def text_of(path: Path) -> str:
