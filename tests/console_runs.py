@@ -151,7 +151,7 @@ class State:
 
     document: Mapping[str, Any]
 
-    def find(self, key: str) -> Mapping[str, Any] | None:
+    def find(self, key: str, stage: str = "") -> Mapping[str, Any] | None:
         return self.document if key == CUSTOMER else None
 
 

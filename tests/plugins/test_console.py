@@ -113,14 +113,14 @@ DESCRIPTION = {
 class Stored:
     """State with a key."""
 
-    def find(self, key: str) -> dict[str, Any] | None:
+    def find(self, key: str, stage: str = "") -> dict[str, Any] | None:
         if key == "broken":
             raise CheckpointError("state", "its state cannot be read")
         value = {"type": "ValueSpec str", "text": NAME, "expires": None, "next_timer": NOW.isoformat()}
         found = {"key": repr(key), "batch": 2, "state": {NAME: value}, "timers": [[NOW.isoformat(), NAME]]}
         return {**found, "held": {NAME: [[NOW.isoformat(), NAME]]}, "hidden": [NAME]} if "script" in key else None
 
-    def biggest(self, limit: int) -> dict[str, Any]:
+    def biggest(self, limit: int, stage: str = "") -> dict[str, Any]:
         keys = [{"key": key, "bytes": 4567, "timers": 1, "next": NOW.isoformat()} for key in (repr(NAME), "'long…")]
         return {"batch": 2, "keys": keys}
 
@@ -136,7 +136,7 @@ class SlowlyStored(Stored):
         self.calls: list[int] = []
         self.goes_on = threading.Event()
 
-    def biggest(self, limit: int) -> dict[str, Any]:
+    def biggest(self, limit: int, stage: str = "") -> dict[str, Any]:
         self.calls.append(limit)
         assert self.goes_on.wait(20)
         if isinstance(self.result, Exception):
@@ -652,7 +652,7 @@ def test_a_request_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) ->
     going_on = threading.Event()
 
     class Slow:
-        def find(self, key: str) -> None:
+        def find(self, key: str, stage: str = "") -> None:
             going_on.wait(20)
 
     console, run = Console(), Run("abc", job_named("a"), "spark", None, state=Slow())
@@ -719,7 +719,7 @@ def test_no_page_shows_a_secret() -> None:
     Secret("swordfish")
 
     class Knowing:
-        def find(self, key: str) -> Any:
+        def find(self, key: str, stage: str = "") -> Any:
             value = {"type": "str", "text": "'swordfish'", "expires": None, "next_timer": None}
             return {"key": key, "batch": 1, "state": {"x": value}, "timers": [], "held": {}, "hidden": []}
 

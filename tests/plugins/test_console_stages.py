@@ -52,6 +52,13 @@ class Recording:
         self.batches.append(batch)
 
 
+class StoredByStage(Stored):
+    """State with a key in each stage."""
+
+    def find(self, key: str, stage: str = "") -> dict[str, Any] | None:
+        return {"key": f"{key} of {stage}", "batch": 2, "state": {}, "timers": [], "held": {}, "hidden": []}
+
+
 def recorded() -> tuple[Run, list[BatchReport]]:
     """Return a run with its batches, as a run on Spark would report them."""
     recording = Recording()
@@ -65,7 +72,7 @@ def recorded() -> tuple[Run, list[BatchReport]]:
         late_events="drop",
     )
     run(job, engine="embedded", flush=True)
-    return attrs.evolve(recording.runs[0], engine="spark", state=Stored()), recording.batches
+    return attrs.evolve(recording.runs[0], engine="spark", state=StoredByStage()), recording.batches
 
 
 @contextmanager
@@ -136,10 +143,16 @@ def test_dead_letters_and_late_events_name_their_stage(browser: Browser) -> None
     assert "PageSum(page='/bad'" in letter
 
 
-def test_the_state_page_says_that_it_cannot_show_the_state_of_stages(browser: Browser) -> None:
-    assert "The state of jobs with several stages cannot be looked into here." in browser.get("/state")
-    status, _, text = browser.ask("/api/v1/state?key=x", Authorization=f"Bearer {browser.token}")
-    assert (status, text) == (404, '{"error":"the state of jobs with several stages cannot be looked into here"}')
+def test_the_state_page_asks_for_the_stage(browser: Browser) -> None:
+    page = browser.get("/state?key=x&stage=top")
+    assert "<option>views</option>" in page
+    assert "<option selected>top</option>" in page
+    assert "x of top" in page
+    assert "Find the biggest keys of the stage top" in page
+    assert "x of views" in browser.get("/state?key=x")
+    assert browser.document("state?key=x&stage=top")["key"] == "x of top"
+    status, _, text = browser.ask("/api/v1/state?key=x&stage=other", Authorization=f"Bearer {browser.token}")
+    assert (status, text) == (404, '{"error":"the job has no stage \'other\': use one of views, top"}')
 
 
 @pytest.mark.parametrize("page", ["/", "/pipeline", "/state", "/letters", "/batches"])

@@ -17,7 +17,6 @@ Document: TypeAlias = dict[str, Any]
 _MOST_ANSWERED: Final = 1_000
 _LONGEST_KEY: Final = 2_000
 NO_STATE: Final = "only runs on Spark have state that can be looked into"
-SEVERAL_STAGES: Final = "the state of jobs with several stages cannot be looked into here"
 BATCHES_SHOWN: Final = 100
 
 
@@ -101,29 +100,41 @@ class Api:
         if "key" not in request.query_params:
             raise HTTPException(400, "name the key, such as key=news")
         key = request.query_params["key"]
-        found = self.find(key)
+        found = self.find(key, self.stage(request))
         if found is None:
             raise HTTPException(404, f"nothing is stored for the key {key!r}")
         return found
 
-    def biggest(self, _: Request) -> Document:
+    def biggest(self, request: Request) -> Document:
         self._state()
-        return shown(self._biggest.ask(self.history().facts))
+        return shown(self._biggest.ask(self.history().facts, self.stage(request)))
 
-    def known_biggest(self) -> Document:
+    def known_biggest(self, request: Request) -> Document:
         """Return the biggest keys that have been found, without finding them."""
-        return shown(self._biggest.known(self.history().facts))
+        return shown(self._biggest.known(self.history().facts, self.stage(request)))
 
-    def find(self, key: str) -> Document | None:
+    def stage(self, request: Request) -> str:
+        """Return the name of the stage that a request about state asks for: by default, the first.
+
+        :raises HTTPException: the job has no such stage
+        """
+        stages = list(self.history().facts.description.get("stages") or [""])
+        name = str(request.query_params.get("stage", stages[0]))
+        if name not in stages:
+            raise HTTPException(404, f"the job has no stage {name!r}: use one of {', '.join(stages)}")
+        return name
+
+    def find(self, key: str, stage: str) -> Document | None:
         """Return what is stored for a key; `None` if nothing is stored.
 
+        :param stage: the name of the stage; empty in a job with one handler
         :raises HTTPException: the state cannot be read
         """
         reader = self._state()
         if len(key) > _LONGEST_KEY:
             raise HTTPException(400, f"a key has at most {_LONGEST_KEY:,} characters here")
         try:
-            found = reader.find(key)
+            found = reader.find(key, stage)
         except AmadouError as error:
             raise HTTPException(503, str(error)) from error
         return None if found is None else shown(found)
@@ -132,8 +143,6 @@ class Api:
         reader = self.history().facts.state
         if reader is None:
             raise HTTPException(404, NO_STATE)
-        if self.history().facts.description.get("stages"):
-            raise HTTPException(404, SEVERAL_STAGES)
         return reader
 
 

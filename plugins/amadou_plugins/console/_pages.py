@@ -57,9 +57,10 @@ class Pages:
     def state(self, request: Request) -> Response:
         key = request.query_params.get("key", "")
         is_asked = "key" in request.query_params
-        found = self._api.find(key) if is_asked else None
-        biggest = self._api.biggest(request) if "biggest" in request.query_params else self._api.known_biggest()
-        return self._page(request, "state.html", key=key, asked=is_asked, found=found, biggest=biggest)
+        stage = self._api.stage(request)
+        found = self._api.find(key, stage) if is_asked else None
+        biggest = self._api.biggest(request) if "biggest" in request.query_params else self._api.known_biggest(request)
+        return self._page(request, "state.html", key=key, asked=is_asked, found=found, biggest=biggest, stage=stage)
 
     def letters(self, request: Request) -> Response:
         return self._page(request, "letters.html", letters=self._api.letters(request))
