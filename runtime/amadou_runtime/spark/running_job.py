@@ -382,15 +382,15 @@ class RunningJob:
 
     def _note(self, reports: Mapping[str, BatchReport], store: str) -> None:
         batch = whole_report(reports)
-        self._summary = self._summary.with_batch(batch)
-        self._partitions = batch.partitions
         for name, report in reports.items():
             self._warnings[name].look(report, store)
-        self._recent = [*self._recent[-9:], (time.monotonic(), self._summary.counts.events)]
         if self._history is not None:
             self._history.add(batch)
         if self._on_report is not None:
             self._on_report(batch)
+        self._summary = self._summary.with_batch(batch)  # the last, so that plugins know each batch of the summary
+        self._partitions = batch.partitions
+        self._recent = [*self._recent[-9:], (time.monotonic(), self._summary.counts.events)]
 
     def _note_failure(self, failed: FailedBatch) -> None:
         if self._history is not None:
