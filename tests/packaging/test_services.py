@@ -131,4 +131,4 @@ def test_an_unknown_service_names_those_there_are(tmp_path: Path):
     done = subprocess.run(call, stderr=subprocess.PIPE, text=True)
 
     assert done.returncode == 2
-    assert "unknown service 'mysql' (services: kafka, postgres)" in done.stderr
+    assert "unknown service 'mysql' (services: kafka, schema-registry, postgres)" in done.stderr

@@ -121,7 +121,7 @@ def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLe
     assert result.watermark is not None
     group = ReplayedGroup([], [], calls)
     processed = operator.process(
-        GroupBatch(PackedGroup(run._stored_state()), [], to_micros(result.watermark), again=group)
+        GroupBatch(PackedGroup(run._stages[""].state), [], to_micros(result.watermark), again=group)
     )
     assert (processed.counts.late, processed.counts.timers_fired) == (0, len(calls))
     outputs = {
@@ -268,7 +268,7 @@ def test_what_a_replayed_timer_gives_to_a_window_that_has_closed_is_late() -> No
     mended = job(FedByTimers(False))
     operator, timers = Operator(mended), [("a", to_micros(at(5)), "")]
     played = operator.process(
-        GroupBatch(PackedGroup(run._stored_state()), [], to_micros(at(20)), again=ReplayedGroup([], timers, []))
+        GroupBatch(PackedGroup(run._stages[""].state), [], to_micros(at(20)), again=ReplayedGroup([], timers, []))
     )
     assert (played.outputs, played.counts.counters) == ({}, {"short.late": 1})
     closed = operator.process(GroupBatch(PackedGroup(played.changes.packed), [], to_micros(at(60))))
