@@ -211,7 +211,7 @@ class StageRun:
                 self._last_sources,
                 self.job.name,
                 self._known,
-                dict(self._references),
+                *([dict(self._references)] if self._references else []),
             ]
         )
 
@@ -226,7 +226,7 @@ class StageRun:
             if version != _SNAPSHOT:
                 raise ValueError(f"the snapshot has version {version}, not {_SNAPSHOT}")
             self._state, watermark, now, self._dependency_state, letters, *others = rest
-            read, self._last_sources, name, known, *references = others  # older snapshots have no references
+            read, self._last_sources, name, known, *references = others  # only a job with references has them
             self._references = next(iter(references), {})
             self.watermark.load(watermark)
             self._letters, self._read = LetterCount(**letters), set(read)
