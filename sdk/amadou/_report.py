@@ -12,6 +12,7 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._metric import Metric
 from amadou._run_control import RunControl
 from amadou._state_reader import StateReader
+from amadou.text import qualified, unqualified
 
 N = TypeVar("N", int, float)
 _CURRENT_TOTALS = ("keys", "timers_pending", "state_entries", "state_bytes", "state_view_bytes", "held")
@@ -28,10 +29,8 @@ def sum_counts(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
 
 
 def with_stage(stage: str, values: Any) -> Any:
-    """Return values by name with names that begin with a stage's name, such as ``views.clicks``. Other values are
-    returned as they are.
-    """
-    return {f"{stage}.{name}": value for name, value in values.items()} if isinstance(values, Mapping) else values
+    """Return values by name with `qualified` names. Other values are returned as they are."""
+    return {qualified(stage, name): value for name, value in values.items()} if isinstance(values, Mapping) else values
 
 
 @attrs.frozen
@@ -96,7 +95,7 @@ class Counts:
         """The number of dead letters: failed callbacks, including `key_event`, and late events that the `late_events`
         sink could not encode.
         """
-        return sum(count for port, count in self.outputs.items() if port.rpartition(".")[2] == DEAD_LETTERS)
+        return sum(count for port, count in self.outputs.items() if unqualified(port) == DEAD_LETTERS)
 
     def of_stage(self, stage: str) -> "Counts":
         """Return these counts with names that begin with a stage's name, such as ``views.clicks``."""
@@ -203,9 +202,9 @@ class BatchReport:
             stage_seconds=sum_counts(report.stage_seconds for report in reports),
             callback_seconds=sum_counts(with_stage(stage, each.callback_seconds) for stage, each in stages.items()),
             callback_calls=sum_counts(with_stage(stage, each.callback_calls) for stage, each in stages.items()),
-            down={f"{stage}.{on}": is_down for stage, each in stages.items() for on, is_down in each.down.items()},
+            down={qualified(stage, on): is_down for stage, each in stages.items() for on, is_down in each.down.items()},
             partitions=[
-                attrs.evolve(partition, source=f"{stage}.{partition.source}")
+                attrs.evolve(partition, source=qualified(stage, partition.source))
                 for stage, report in stages.items()
                 for partition in report.partitions
             ],
@@ -312,9 +311,9 @@ class RunSummary:
     def __str__(self) -> str:
         counts = self.counts
         own = (LATE_EVENTS, DEAD_LETTERS)
-        by_port = {port: count for port, count in sorted(counts.outputs.items()) if port.rpartition(".")[2] not in own}
+        by_port = {port: count for port, count in sorted(counts.outputs.items()) if unqualified(port) not in own}
         outputs = ", ".join(f"{count:,} {port}" for port, count in by_port.items())
-        diverted = sum(count for port, count in counts.outputs.items() if port.rpartition(".")[2] == LATE_EVENTS)
+        diverted = sum(count for port, count in counts.outputs.items() if unqualified(port) == LATE_EVENTS)
         late = [f"{diverted:,} diverted"] if diverted else []
         late += [f"{counts.dropped:,} dropped"] if counts.dropped else []
         shown_late = f"{counts.late:,} ({', '.join(late)})" if late else f"{counts.late:,}"

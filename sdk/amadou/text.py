@@ -1,4 +1,6 @@
-"""Readable text for any value. Creating the text never fails, and the text can always be encoded as UTF-8."""
+"""Readable text for any value, and names. Creating the text of a value never fails, and the text can always be encoded
+as UTF-8.
+"""
 
 from typing import Any
 
@@ -41,3 +43,16 @@ def shown_error(error: BaseException) -> str:
 def error_type(shown: str) -> str:
     """Return the name of the error's type from the result of `shown_error`."""
     return shown.partition(":")[0]
+
+
+def qualified(stage: str, name: str) -> str:
+    """Return the name of a source, port, spec or counter among those of all stages, such as ``views.clicks``.
+
+    :param stage: the stage's name; empty in a job with one handler
+    """
+    return f"{stage}.{name}" if stage else name
+
+
+def unqualified(name: str) -> str:
+    """Return the name that `qualified` got."""
+    return name.rpartition(".")[2]

@@ -9,7 +9,7 @@ import attrs
 import orjson
 
 from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport
-from amadou.text import redacted
+from amadou.text import qualified, redacted
 
 _MOST_PARTITIONS: Final = 1_000
 
@@ -171,24 +171,21 @@ class _Flow:
         :param stage: the stage's name; empty in a job with one handler
         :param stages: the descriptions of all stages
         """
-        prefix = f"{stage}." if stage else ""
-        names = [each["name"] for each in description.get("sources", ())]
-        sources = [] if self.last is None else source_documents([f"{prefix}{name}" for name in names], self.last)
+        names = {each["name"]: qualified(stage, each["name"]) for each in description.get("sources", ())}
+        ports = {each["name"]: qualified(stage, each["name"]) for each in description.get("ports", ())}
+        sources = [] if self.last is None else source_documents(list(names.values()), self.last)
         return {
             "sources": {
                 name: {
-                    "records_per_second": self._rate("records", f"{prefix}{name}"),
-                    "records": self.totals.records.get(f"{prefix}{name}", 0),
+                    "records_per_second": self._rate("records", full_name),
+                    "records": self.totals.records.get(full_name, 0),
                     "held": now.get("held", 0),
                     "down": now.get("down"),
                     "holds_back": now.get("holds_back", False),
                 }
-                for name, now in zip(names, sources or [{}] * len(names), strict=True)
+                for (name, full_name), now in zip(names.items(), sources or [{}] * len(names), strict=True)
             },
-            "ports": {
-                port["name"]: self._port(f"{prefix}{port['name']}", _readers(stages, stage, port["name"]))
-                for port in description.get("ports", ())
-            },
+            "ports": {name: self._port(full_name, _readers(stages, stage, name)) for name, full_name in ports.items()},
         }
 
     def _port(self, name: str, readers: Sequence[str]) -> dict[str, Any]:
@@ -207,7 +204,7 @@ class _Flow:
 def _readers(stages: Mapping[str, Any], stage: str, port: str) -> list[str]:
     """Return the sources that read a port, as names with the stage: ``top.sums``."""
     return [
-        f"{name}.{source['name']}"
+        qualified(name, source["name"])
         for name, of in stages.items()
         for source in of["sources"]
         if (source.get("stage"), source.get("port")) == (stage, port)

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from amadou import BatchReport, DeadLetterReport, FailedBatch, Run, RunControl, StateReader
+from amadou.text import qualified
 
 
 def _no_batches() -> Sequence[BatchReport | FailedBatch]:
@@ -42,11 +43,7 @@ class RunFacts:
         """Return the facts about a run that starts."""
         return cls(
             run.job.name,
-            [
-                f"{name}.{source}".lstrip(".")
-                for name, stage in run.job.by_stage.items()
-                for source in stage.external_sources
-            ],
+            [qualified(name, source) for name, stage in run.job.by_stage.items() for source in stage.external_sources],
             run.id,
             run.engine,
             run.checkpoint,

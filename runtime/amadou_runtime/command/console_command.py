@@ -59,11 +59,11 @@ def stored_run(
     :param target: the job's target, if known
     :raises AmadouError: the checkpoint cannot be read, or the job cannot be loaded or is not that of the checkpoint
     """
+    from amadou.text import qualified
     from amadou_plugins.console import RunFacts, StoredRun
     from amadou_runtime._run import reproduced
     from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.opened_state import job_for
-    from amadou_runtime.core.stages import qualified
     from amadou_runtime.core.trigger import trigger_interval
     from amadou_runtime.spark.checkpoint import absolute, read_metadata
     from amadou_runtime.spark.files import Files, checkpoint_files, local_files

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amadou import Job, Param
 from amadou.engine import HIDDEN, MISSING, params_of, shown_bytes
 from amadou.errors import CheckpointError
+from amadou.text import qualified
 from amadou_runtime.command.drawn_stages import drawn_stages
 from amadou_runtime.core.job_document import (
     connector_text,
@@ -19,7 +20,7 @@ from amadou_runtime.core.job_document import (
     setting_text,
     spec_kind,
 )
-from amadou_runtime.core.stages import qualified, readers
+from amadou_runtime.core.stages import readers
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,6 +4,7 @@ from typing import Any
 
 from amadou import Job, Sink
 from amadou.errors import JobError
+from amadou.text import qualified
 from amadou_runtime.core.several_sinks import SeveralSinks
 from amadou_runtime.plugins.hooks import plugins_of
 
@@ -63,7 +64,7 @@ def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
     if directory is not None and "://" in directory:
         directory = None
     added = {name: _own_sinks(stage, name, directory) for name, stage in job.by_stage.items()}
-    missing = [f"{stage}.{port}".lstrip(".") for stage, sinks in added.items() for port in sinks]
+    missing = [qualified(stage, port) for stage, sinks in added.items() for port in sinks]
     if missing and directory is None:
         raise JobError(
             job.name,
@@ -76,4 +77,4 @@ def _own_sinks(stage: Job, name: str, directory: str | None) -> dict[str, Sink]:
     """Return sinks for the ports of a stage that need one."""
     json_lines: Any = plugins_of(stage.plugins).sinks()["json-lines"]
     missing = [port for port in stage.ports if port not in stage.sinks and port not in stage.feeds]
-    return {port: json_lines(f"{directory}/{name}.{port}" if name else f"{directory}/{port}") for port in missing}
+    return {port: json_lines(f"{directory}/{qualified(name, port)}") for port in missing}

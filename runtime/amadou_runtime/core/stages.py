@@ -13,14 +13,6 @@ from amadou.errors import (
 )
 
 
-def qualified(stage: str, name: str) -> str:
-    """Return the name of a source, port or spec among those of all stages.
-
-    :param stage: the stage's name; empty in a job with one handler
-    """
-    return f"{stage}.{name}" if stage else name
-
-
 def stage_job(job: str, stage: str) -> str:
     """Return the name of the job of a stage; see `Job.by_stage`."""
     return f"{job}.{stage}" if stage else job

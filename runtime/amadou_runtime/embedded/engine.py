@@ -16,6 +16,7 @@ import attrs
 from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
 from amadou.engine import DEAD_LETTERS, clock_time, sum_counts
 from amadou.errors import AmadouError
+from amadou.text import qualified
 from amadou_runtime.core.connectors import check_connectors
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
 from amadou_runtime.core.dependencies import check_held, downs, log_changes
@@ -30,7 +31,7 @@ from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, Proce
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.references import ReferenceTable, new_tables, read_table, with_updates
 from amadou_runtime.core.samples import Samples
-from amadou_runtime.core.stages import depth, errors_of_stage, qualified, whole_report
+from amadou_runtime.core.stages import depth, errors_of_stage, whole_report
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, newest_of
 from amadou_runtime.embedded.savepoints import JobProgress, load_savepoint, save

@@ -8,9 +8,9 @@ import attrs
 
 from amadou import Job
 from amadou.errors import CheckpointError
+from amadou.text import qualified
 from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.returned_sources import check_returned
-from amadou_runtime.core.stages import qualified
 from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
 from amadou_runtime.spark.clock import planned_offsets, stream_name
 from amadou_runtime.spark.files import Files

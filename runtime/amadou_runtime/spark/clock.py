@@ -18,9 +18,9 @@ from amadou import Job, PartitionOffset, PartitionReport, Source
 from amadou.engine import clock_time
 from amadou.errors import CheckpointError, RunError
 from amadou.event_time import END_OF_TIME
+from amadou.text import qualified
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
-from amadou_runtime.core.stages import qualified
 from amadou_runtime.core.watermark import Newest, Reading, Watermark
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus

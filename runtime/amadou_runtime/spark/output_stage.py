@@ -9,10 +9,11 @@ import attrs
 from amadou import SinkBatch, SinkWriter
 from amadou.engine import fed_output
 from amadou.errors import AmadouError
+from amadou.text import qualified
 from amadou_runtime.core.events import FED
 from amadou_runtime.core.feeding import fed_records
 from amadou_runtime.core.ports import port_codec, sink_of
-from amadou_runtime.core.stages import errors_of_stage, qualified
+from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.keying_stage import REPORT_RANGE, Rows, blocks_of

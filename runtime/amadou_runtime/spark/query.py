@@ -14,11 +14,11 @@ from typing import Any
 
 from amadou import Job, Run, Source
 from amadou.errors import RunError
+from amadou.text import qualified
 from amadou_runtime.core.connectors import check_connectors, is_bounded
 from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import ReplayedLetter
-from amadou_runtime.core.stages import qualified
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_interval
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint

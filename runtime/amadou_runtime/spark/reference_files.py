@@ -19,6 +19,7 @@ from amadou import Job, TableSource
 from amadou.engine import clock_time
 from amadou.errors import CheckpointError, SourceError
 from amadou.event_time import END_OF_TIME, MICROSECOND
+from amadou.text import qualified
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying, key_event_of
 from amadou_runtime.core.references import (
@@ -30,7 +31,6 @@ from amadou_runtime.core.references import (
     saved_name,
     with_updates,
 )
-from amadou_runtime.core.stages import qualified
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed

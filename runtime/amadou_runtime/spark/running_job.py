@@ -16,6 +16,7 @@ import attrs
 from amadou import BatchReport, Counts, FailedBatch, Job, PartitionReport, RunSummary, SinkBatch, from_micros
 from amadou.engine import clock_time, shown_watermark
 from amadou.errors import AmadouError, CheckpointError, RunError
+from amadou.text import qualified
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
@@ -25,7 +26,7 @@ from amadou_runtime.core.large_state_warning import LargeStateWarning
 from amadou_runtime.core.operator import DROPPED, LOST
 from amadou_runtime.core.ports import port_codec, sink_of
 from amadou_runtime.core.progress import Progress
-from amadou_runtime.core.stages import errors_of_stage, qualified, whole_report
+from amadou_runtime.core.stages import errors_of_stage, whole_report
 from amadou_runtime.core.watermark import newest_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata
 from amadou_runtime.spark.clock import BatchTime, Clock, StageProgress

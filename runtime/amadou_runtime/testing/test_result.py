@@ -9,6 +9,7 @@ from amadou import Codec, DeadLetter, Job, Key, KeyedEvent, Subject, Timer
 from amadou.engine import DEAD_LETTERS, Batch
 from amadou.errors import PortError
 from amadou.event_time import from_micros
+from amadou.text import qualified
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.references import ReferenceTable
@@ -124,9 +125,7 @@ class TestResult:
         self.watermark: datetime | None = min(watermarks) if len(watermarks) == len(stages) else None
         """The watermark after the last batch. Of several stages, the watermark of the stage that is furthest behind."""
         self.counters = {
-            f"{stage}.{name}".lstrip("."): count
-            for stage, each in stages.items()
-            for name, count in each.counters.items()
+            qualified(stage, name): count for stage, each in stages.items() for name, count in each.counters.items()
         }
         """Counters of callbacks and components, by name; ``<stage>.<name>`` in a job with several stages."""
         self.dropped = sum(each.dropped for each in stages.values())

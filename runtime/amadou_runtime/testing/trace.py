@@ -10,6 +10,7 @@ from amadou import Key, KeyedEvent, Subject, Timer
 from amadou.engine import DEAD_LETTERS, LATE_EVENTS, FeedingPort, batch_of
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros
+from amadou.text import qualified
 from amadou_runtime.core.failure import shown_state
 from amadou_runtime.core.observer import HELD, Call
 
@@ -84,7 +85,7 @@ class TraceEntry:
         return self.timestamp < self.watermark
 
     def __str__(self) -> str:
-        what = f"{self.stage}.{self.callback}".lstrip(".") + ("" if self.source is None else f" ({self.source})")
+        what = qualified(self.stage, self.callback) + ("" if self.source is None else f" ({self.source})")
         detail = f" tag={self.tag!r}" if self.tag else ""
         if self.value is not None:
             detail += f" value={_shown(self.value)}"

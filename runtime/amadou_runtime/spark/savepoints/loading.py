@@ -19,8 +19,8 @@ import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError, RunError
+from amadou.text import qualified
 from amadou_runtime.core.references import REFERENCES
-from amadou_runtime.core.stages import qualified
 from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.savepoint import NO_CLOCK, Savepoint

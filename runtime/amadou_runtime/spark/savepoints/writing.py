@@ -10,7 +10,8 @@ import attrs
 
 from amadou.engine import pack, unpack
 from amadou.errors import CheckpointError
-from amadou_runtime.core.stages import qualified, stage_job
+from amadou.text import qualified
+from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.job_savepoint import write_job_savepoint
 from amadou_runtime.savepoint.manifest import JobManifest, Manifest
 from amadou_runtime.savepoint.savepoint import (
