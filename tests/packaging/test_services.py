@@ -71,11 +71,11 @@ def assert_kafka_keeps_records_of_any_time(address: str) -> None:
 
 
 def test_services_start_and_stop_and_leave_nothing_running(directory: Path):
-    assert services("start", directory) == (0, "kafka\npostgres\n")
+    assert services("start", directory) == (0, "kafka\nschema-registry\npostgres\n")
     env = (directory / "env").read_text()
     status, told = services("status", directory)
-    assert (status, len(processes_of(directory))) == (0, 2)
-    assert [line.split(": ")[0] for line in told.splitlines()] == ["kafka", "postgres"]
+    assert (status, len(processes_of(directory))) == (0, 3)
+    assert [line.split(": ")[0] for line in told.splitlines()] == ["kafka", "schema-registry", "postgres"]
     assert all(line.split()[1].rstrip(",") in env for line in told.splitlines())
 
     variables = dict(line.removeprefix("export ").split("=", 1) for line in env.splitlines())
@@ -86,7 +86,7 @@ def test_services_start_and_stop_and_leave_nothing_running(directory: Path):
 
     assert services("stop", directory) == (0, "")
     assert processes_of(directory) == []
-    assert services("status", directory) == (1, "kafka: stopped\npostgres: stopped\n")
+    assert services("status", directory) == (1, "kafka: stopped\nschema-registry: stopped\npostgres: stopped\n")
     assert (directory / "env").read_text() == ""
 
 

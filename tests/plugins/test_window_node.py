@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 import random
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -592,8 +592,9 @@ def tell(process: subprocess.Popen[bytes], text: bytes) -> None:
 def hear(process: subprocess.Popen[bytes]) -> Any:
     """The next reply; it must come soon."""
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], 20)
-    assert ready
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        assert selector.select(timeout=20)
     return json.loads(process.stdout.readline())
 
 

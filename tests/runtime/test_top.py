@@ -4,7 +4,7 @@ import json
 import math
 import os
 import pty
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -396,9 +396,11 @@ def test_ctrl_c_leaves_a_clean_terminal() -> None:
 def read_until(screen: int, part: str) -> str:
     """Read from a terminal until a text is shown."""
     text, end = "", time.monotonic() + 30
-    while part not in text:
-        assert select.select([screen], [], [], max(end - time.monotonic(), 0))[0], text
-        text += os.read(screen, 65536).decode(errors="replace")
+    with selectors.DefaultSelector() as selector:
+        selector.register(screen, selectors.EVENT_READ)
+        while part not in text:
+            assert selector.select(max(end - time.monotonic(), 0)), text
+            text += os.read(screen, 65536).decode(errors="replace")
     return text
 
 
