@@ -6,10 +6,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.commands import amadou
 
 from amadou_runtime import run
-from amadou_runtime.command.cli import app
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.main import main
 from amadou_runtime.core.trigger import trigger_problem
@@ -67,10 +66,6 @@ def views(path: Path, *counts: object) -> None:
     path.write_text(
         "".join(json.dumps({"channel": "a", "at": "2025-01-01T00:00:00Z", "views": count}) + "\n" for count in counts)
     )
-
-
-def amadou(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
 
 
 def outputs(directory: str = "out") -> list[object]:

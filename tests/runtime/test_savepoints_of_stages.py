@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import amadou, output
 from tests.staged import BEGIN, STEP, Groups, Place, Sums, add, line, memory_job, steps, uninterrupted
-from typer.testing import CliRunner, Result
 
 from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Stage, Subject
 from amadou.errors import CheckpointError, JobError, SavepointError
 from amadou_runtime import TestRun, run
-from amadou_runtime.command.cli import app
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 from amadou_runtime.savepoint.savepoint import Savepoint
 
@@ -170,9 +169,9 @@ def test_a_job_with_one_handler_becomes_a_stage(tmp_path: Path) -> None:
             key: sum(source == "in" and json.loads(record)[0] == key for step in script for source, record in step)
             for key in keys
         }
-    again = CliRunner().invoke(app, ["savepoint", str(tmp_path / "end"), str(tmp_path / "x"), "--as-stage", "sums"])
+    again = amadou("savepoint", str(tmp_path / "end"), str(tmp_path / "x"), "--as-stage", "sums")
     assert "it has stages already: sums, groups" in again.output
-    wrong = CliRunner().invoke(app, ["savepoint", str(tmp_path / "one"), str(tmp_path / "x"), "--as-stage", "../y"])
+    wrong = amadou("savepoint", str(tmp_path / "one"), str(tmp_path / "x"), "--as-stage", "../y")
     assert "the stage name '../y' must consist of letters, digits, - and _" in wrong.output
 
 
@@ -248,16 +247,6 @@ def stages_job(savepoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "stages_job.py").write_text(JOB.replace("COUNTS", "False"))
     return tmp_path
-
-
-def amadou(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def output(*arguments: str) -> str:
-    done = amadou(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def test_commands_need_the_name_of_a_stage(stages_job: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.commands import amadou, output
+from typer.testing import Result
 
 from amadou_runtime import TestRun
-from amadou_runtime.command.cli import app
 from amadou_runtime.command.load_job import load_job
 
 JOB = """
@@ -89,16 +89,6 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         run.savepoint(tmp_path / "savepoint")
     monkeypatch.delitem(sys.modules, "bazaar")
     return tmp_path
-
-
-def amadou(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def output(*arguments: str) -> str:
-    done = amadou(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def test_keys_are_listed_counted_and_sorted(shop: Path) -> None:

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from tests.commands import amadou, output
 from tests.staged import Place, line, memory_job, staged_job, steps, uninterrupted
-from typer.testing import CliRunner
 
 from amadou import Job, MemorySource
 from amadou.errors import CheckpointError, LoadError, RunError, SavepointError
 from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import TestRun, run, start
-from amadou_runtime.command.cli import app
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.stored_keys import key_sizes
 from amadou_runtime.spark.clock import RunClock
@@ -24,12 +23,6 @@ from amadou_runtime.spark.savepoints.run_state import RunState
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 
 pytestmark = pytest.mark.spark
-
-
-def output(*arguments: str) -> str:
-    done = CliRunner().invoke(app, list(arguments))
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def no_spark() -> Any:
@@ -116,7 +109,7 @@ def test_a_checkpoint_keeps_its_stages(place: Place, state: str) -> None:
 
 
 def test_stages_need_the_store_log(state: str) -> None:
-    done = CliRunner().invoke(app, ["convert", state, "--to", "groups"])
+    done = amadou("convert", state, "--to", "groups")
     assert done.exit_code == 1
     assert "it has several stages (sums, groups), which need the store log: keep it" in done.output
     assert not (Path(state) / "rescale.json").exists()
