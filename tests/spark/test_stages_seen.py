@@ -11,6 +11,7 @@ from tests.plugins.test_prometheus import scraped
 from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
 
 from amadou import BatchReport, KeyedEvent, MemorySink, MemorySource, Subject, hookimpl, truncate
+from amadou.errors import LoadError
 from amadou_plugins.metrics import PrometheusEndpoint
 from amadou_runtime import start
 from amadou_runtime._run import replay
@@ -102,6 +103,18 @@ def test_progress_metrics_and_dead_letters_name_the_stage(spark: Any, tmp_path: 
     describe(job, {}, console, Path(checkpoint))
     shown = console.export_text()
     assert "views.clicks" in shown.partition("Sources after batch")[2]
+
+    (tmp_path / "pages.py").write_text(
+        "from attrs import evolve\n\nfrom amadou import MemorySource\nfrom tests.top_pages import top_pages\n\n"
+        'job = top_pages(MemorySource())\nother = evolve(job, name="other")\n'
+    )
+    typed = stored_run(checkpoint, f"{tmp_path / 'pages.py'}:job").history().facts
+    found = typed.state.find("/a", "views")
+    assert found is not None
+    assert found["timers"] == [["2025-01-01T00:07:00+00:00", ""]]
+    assert typed.reproduce is not None
+    with pytest.raises(LoadError, match="the state belongs to the job 'top-pages', not to 'other'"):
+        stored_run(checkpoint, f"{tmp_path / 'pages.py'}:other")
 
 
 def test_the_dead_letters_of_each_stage_are_replayed_into_it_once(spark: Any, tmp_path: Path) -> None:

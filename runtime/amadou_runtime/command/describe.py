@@ -1,6 +1,5 @@
 """Describes a job in tables: its handler, state, ports, sources, dependencies and parameters."""
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -119,15 +118,14 @@ def _sources(job: Job) -> "Table":
 
 
 def _progress(checkpoint: Path) -> list["Table"]:
-    from amadou_runtime.spark.clock import CLOCK_DIRECTORY
+    from amadou_runtime.spark.clock import CLOCK_DIRECTORY, read_clock
 
     directory = checkpoint / CLOCK_DIRECTORY
     try:
         done = max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=None)
         if done is None:
             return [_partitions(None, ())]
-        kept = json.loads((directory / str(done)).read_text())
-        stages = kept.get("stages", {"": kept})
+        stages = read_clock((directory / str(done)).read_text())
         partitions = [
             {**each, "source": qualified(name, each["source"])}
             for name, of in stages.items()

@@ -1,6 +1,6 @@
 """Opens the state of a checkpoint or savepoint for a command."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,6 +36,19 @@ class Owned(Protocol):
         """The job's name."""
 
 
+def whole_job(target: str | None, params: Mapping[str, str], state: Owned) -> Job | None:
+    """Return the job, with all of its stages, to which the state of a run belongs; `None` if there is no target.
+
+    :raises LoadError: the job cannot be loaded, or the state belongs to a different job
+    """
+    if target is None:
+        return None
+    job = load_job(target).with_params(params, connectors=False)
+    if job.name != state.job:
+        raise _other_job(target, state, [job.name])
+    return job
+
+
 def job_for(target: str | None, params: Mapping[str, str], state: Owned) -> Job | None:
     """Return the job to which state belongs, or the stage of it, with its parameters; `None` if there is no target.
 
@@ -43,17 +56,21 @@ def job_for(target: str | None, params: Mapping[str, str], state: Owned) -> Job 
     """
     if target is None:
         return None
-    return owner_of(target, load_job(target).with_params(params, connectors=False), state)
+    job = load_job(target).with_params(params, connectors=False)
+    return job.by_stage[owner_of(target, job, state)]
 
 
-def owner_of(target: str, job: Job, state: Owned) -> Job:
-    """Return the stage of a job to which state belongs. A job with one handler is its only stage.
+def owner_of(target: str, job: Job, state: Owned) -> str:
+    """Return the name of the stage to which state belongs; empty for a job with one handler.
 
     :param target: the target from which the job was loaded
     :raises LoadError: the state belongs to a different job
     """
     owner = stage_named(job, state.job)
     if owner is None:
-        names = ", ".join(repr(stage.name) for stage in job.by_stage.values())
-        raise LoadError(target, f"the state belongs to the job {state.job!r}, not to {names}")
+        raise _other_job(target, state, [stage.name for stage in job.by_stage.values()])
     return owner
+
+
+def _other_job(target: str, state: Owned, names: Iterable[str]) -> LoadError:
+    return LoadError(target, f"the state belongs to the job {state.job!r}, not to {', '.join(map(repr, names))}")

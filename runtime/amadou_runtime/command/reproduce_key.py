@@ -33,14 +33,13 @@ def reproduce_key(
         job = load_job(target).with_params(params, connectors=False)
         state = open_state(place, stage, None, {})
         owner = owner_of(target, job, state)
-        name = next(each for each, of in job.by_stage.items() if of is owner)
-        possible = ((key, blocks_for(owner, key, state.find(key))) for key in keys_named(text))
+        possible = ((key, blocks_for(job.by_stage[owner], key, state.find(key))) for key in keys_named(text))
         found = next(((key, blocks) for key, blocks in possible if blocks), None)
         if found is None:
             raise LoadError(place, f"it has no state for the key {text!r}")
         origin = f"--key {text} {place} {target}{f' --stage {stage}' if stage else ''}"
         watermark = state.clock["watermark"]["current"]
-        write_output(file, test_of_key(*found, job, name, target, params, file, origin, watermark))
+        write_output(file, test_of_key(*found, job, owner, target, params, file, origin, watermark))
     print(f"{file}: 1 test; run the file with: pytest {file}")
 
 

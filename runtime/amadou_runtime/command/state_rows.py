@@ -68,7 +68,7 @@ def import_rows(
         name_of_job = base.manifest.job
         writes = {name: partial(_copied, of) for name, of in base.stages.items()}
         changed = chosen_stage(str(base.directory), base.stages, stage or "")
-        owner = None if job is None else owner_of(target, job, base.stages[changed])
+        owner = None if job is None else job.by_stage[owner_of(target, job, base.stages[changed])]
         importer = Importer(base.stages[changed], owner)
     else:
         assert job is not None

@@ -12,6 +12,7 @@ import orjson
 from amadou import Job
 from amadou.engine import DEAD_LETTERS, unpack
 from amadou.errors import AmadouError, LoadError
+from amadou_runtime.core.stages import stage_named
 
 
 @attrs.frozen
@@ -64,7 +65,7 @@ def stage_of(letter: Letter, job: Job) -> str:
     :raises LoadError: another job wrote the dead letter
     """
     written_by = letter.fields["job"]
-    stage = next((name for name, of in job.by_stage.items() if of.name == written_by), None)
+    stage = stage_named(job, written_by)
     if stage is None:
         raise LoadError(job.name, f"the dead letters are from the job {written_by!r}: use that job")
     return stage

@@ -18,9 +18,9 @@ def stage_job(job: str, stage: str) -> str:
     return f"{job}.{stage}" if stage else job
 
 
-def stage_named(job: Job, name: str) -> Job | None:
-    """Return the stage of a job whose job has a name; see `stage_job`. Return `None` if there is none."""
-    return next((stage for stage in job.by_stage.values() if stage.name == name), None)
+def stage_named(job: Job, name: str) -> str | None:
+    """Return the name of the stage whose job has a name; see `stage_job`. Return `None` if there is none."""
+    return next((stage for stage, of in job.by_stage.items() if of.name == name), None)
 
 
 def chosen_stage(place: str, stages: Collection[str], given: str) -> str:

@@ -379,3 +379,13 @@ class Watermark:
             for name in ("newest", "brought")
         )
         self._held = {source: micros for source, micros in kept["held"].items() if source in self._delays}
+
+
+def feed_stages(watermarks: Mapping[str, Watermark]) -> None:
+    """Pass the watermarks after a batch to the stages that other stages feed.
+
+    :param watermarks: the watermarks of all stages, by stage
+    """
+    reached = {stage: watermark.current for stage, watermark in watermarks.items()}
+    for watermark in watermarks.values():
+        watermark.feed(reached)

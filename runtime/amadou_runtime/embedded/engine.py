@@ -33,7 +33,7 @@ from amadou_runtime.core.references import ReferenceTable, new_tables, read_tabl
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stages import depth, errors_of_stage, whole_report
 from amadou_runtime.core.vectorized import handler_for
-from amadou_runtime.core.watermark import Newest, newest_of
+from amadou_runtime.core.watermark import Newest, feed_stages, newest_of
 from amadou_runtime.embedded.savepoints import JobProgress, load_savepoint, save
 from amadou_runtime.embedded.state import EmbeddedState
 from amadou_runtime.plugins.run_hooks import RunHooks
@@ -256,7 +256,7 @@ def run_embedded(
         for name, of in savepoint.stages.items():
             if name in stages:
                 stages[name].progress = load_savepoint(stages[name].job, of, stages[name].engine)
-        feed(stages)
+        feed_stages({name: stage.progress.watermark for name, stage in stages.items()})
     warnings = {name: DroppedWarning(stage) for name, stage in job.by_stage.items()}
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None, description=job_document(job)))
@@ -282,7 +282,7 @@ def run_embedded(
             hooks.batch_failed(failed_batch(number, error, began))
             raise
         reports = {name: stage.finish(results[name], number, began, committing[name]) for name, stage in stages.items()}
-        feed(stages)
+        feed_stages({name: stage.progress.watermark for name, stage in stages.items()})
         report = whole_report(reports)
         summary = summary.with_batch(report)
         for name, each in reports.items():
@@ -360,13 +360,6 @@ def process_batch(
         with errors_of_stage(name):
             results[name] = stage.engine.process(given, watermark, now, number, stage.progress.dependency_state)
     return results
-
-
-def feed(stages: Mapping[str, EmbeddedStage]) -> None:
-    """Pass the watermarks after a batch to the stages that other stages feed."""
-    reached = {name: stage.progress.watermark.current for name, stage in stages.items()}
-    for stage in stages.values():
-        stage.progress.watermark.feed(reached)
 
 
 def write_outputs(

@@ -21,7 +21,7 @@ from amadou.event_time import END_OF_TIME
 from amadou.text import qualified
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
-from amadou_runtime.core.watermark import Newest, Reading, Watermark
+from amadou_runtime.core.watermark import Newest, Reading, Watermark, feed_stages
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus
 from amadou_runtime.spark.local_file import write_json
@@ -134,10 +134,10 @@ def written_clock(kept: Mapping[str, Mapping[str, Any]]) -> str:
     return json.dumps(kept.get("", {"stages": kept}), default=_plain)
 
 
-def read_clock(text: str, stage: str) -> dict[str, Any]:
-    """Return the progress of a stage from the text of a progress file."""
+def read_clock(text: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the progress of each stage from the text of a progress file."""
     fields = json.loads(text)
-    kept: dict[str, Any] = fields["stages"][stage] if stage else fields
+    kept: Mapping[str, Mapping[str, Any]] = fields.get("stages", {"": fields})
     return kept
 
 
@@ -254,10 +254,7 @@ class RunClock:
         self._plan_wake_up(number)
 
     def _feed(self) -> None:
-        """Pass the watermarks after a batch to the stages that other stages feed."""
-        reached = {stage: progress.watermark for stage, progress in self.stages.items()}
-        for clock in self._clocks.values():
-            clock.watermark.feed(reached)
+        feed_stages({stage: clock.watermark for stage, clock in self._clocks.items()})
 
     def _offsets(self, number: int) -> tuple[dict[str, str], dict[str, str]]:
         """Return the offsets that Spark planned for a batch and for the batch before, by stream."""
@@ -311,8 +308,9 @@ class RunClock:
                 f"the progress file {name} is missing: restore it, or start with a new checkpoint directory",
             )
         try:
+            kept = read_clock(text)
             for stage, clock in self._clocks.items():
-                clock.load(read_clock(text, stage))
+                clock.load(kept[stage])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,

@@ -19,6 +19,7 @@ from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.dead_letter_files import Letter, stage_of
 from amadou_runtime.core.failure import shown_state
 from amadou_runtime.core.feeding import fed_value, replayed_record
+from amadou_runtime.core.stages import stage_named
 from amadou_runtime.savepoint.block import Block
 from amadou_runtime.testing.source_code import SourceCode
 
@@ -80,7 +81,7 @@ def find_job(fields: Mapping[str, Any]) -> str:
         if module not in sys.modules:
             raise
     variables = [(name, value) for name, value in vars(sys.modules[module]).items() if isinstance(value, Job)]
-    names = [name for name, value in variables if job in {stage.name for stage in value.by_stage.values()}]
+    names = [name for name, value in variables if stage_named(value, job) is not None]
     if not names:
         raise LoadError(place, f"the module does not contain the job {job!r}: {advice}")
     return f"{place}:{names[0]}"

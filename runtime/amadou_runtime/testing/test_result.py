@@ -72,8 +72,7 @@ class StageResult:
 
     def has_spec(self, spec: Any) -> bool:
         """Return `True` if the handler has a state spec, given the spec or its name."""
-        declared = {**self._job.specs, **self._job.references}
-        return spec in (declared if isinstance(spec, str) else declared.values())
+        return has_spec({**self._job.specs, **self._job.references}, spec)
 
     def entry(self, raw: RawEntry, stage: str) -> TraceEntry:
         """Decode an entry of the trace."""
@@ -229,6 +228,11 @@ def only_stage(name: str | None, stages: Mapping[str, bool]) -> str:
     if len(meant) > 1:
         raise ValueError(f"several stages are possible: pass stage= ({', '.join(meant)})")
     return meant[0]
+
+
+def has_spec(specs: Mapping[str, Any], spec: Any) -> bool:
+    """Return `True` if a spec, or its name, is among specs."""
+    return spec in (specs if isinstance(spec, str) else specs.values())
 
 
 def named_spec(job: Job, spec: Any) -> Any:

@@ -18,13 +18,14 @@ from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shown_value
 from amadou_runtime.core.feeding import FedRecord, Turn
 from amadou_runtime.core.stages import depth
+from amadou_runtime.core.watermark import feed_stages
 from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 from amadou_runtime.testing.engines import BothEngines, EmbeddedEngine, ScriptEngine, next_run
 from amadou_runtime.testing.for_test import GivenHandler, for_test
 from amadou_runtime.testing.scripted import ScriptedEvent
 from amadou_runtime.testing.stage_run import StageRecords, StageRun, changed_state
-from amadou_runtime.testing.test_result import TestResult, named_spec, only_stage
+from amadou_runtime.testing.test_result import TestResult, has_spec, named_spec, only_stage
 from amadou_runtime.testing.trace import RawEntry
 
 ENGINES = ("embedded", "spark", "both")
@@ -290,7 +291,7 @@ class TestRun:
         :param next_timer: time of the component's next timer for this key
         :raises EncodeError: the value does not fit the spec
         """
-        name = only_stage(stage, {name: _has_spec(each.job, spec) for name, each in self._stages.items()})
+        name = only_stage(stage, {name: has_spec(each.job.specs, spec) for name, each in self._stages.items()})
         spec = named_spec(self._stages[name].job, spec)
         if spec.ttl is not None and written is None:
             raise ValueError(f"{spec.name} has a ttl: pass written=, the time of the state's last write")
@@ -504,10 +505,7 @@ class TestRun:
             self._run = next_run(self._run)
 
     def _feed(self) -> None:
-        """Pass the watermarks after a batch to the stages that other stages feed."""
-        reached = {name: stage.watermark.current for name, stage in self._stages.items()}
-        for stage in self._stages.values():
-            stage.watermark.feed(reached)
+        feed_stages({name: stage.watermark for name, stage in self._stages.items()})
 
     def _new_engine(self) -> ScriptEngine:
         if defaults.made is not None and self not in defaults.made:
@@ -525,7 +523,3 @@ def _by_stage(handler: GivenHandler | Mapping[str, GivenHandler] | None) -> Mapp
     if handler is None:
         return {}
     return handler if isinstance(handler, Mapping) else {"": handler}
-
-
-def _has_spec(job: Job, spec: Any) -> bool:
-    return spec in (job.specs if isinstance(spec, str) else job.specs.values())

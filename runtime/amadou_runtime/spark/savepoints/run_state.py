@@ -28,7 +28,8 @@ class RunState:
 
     def find(self, key: str, stage: str = "") -> Mapping[str, Any] | None:
         state = CheckpointState(self.checkpoint, self.spark, stage)
-        found = find_key(state, key, None if self.job is None else stage_named(self.job, state.job))
+        owner = None if self.job is None else stage_named(self.job, state.job)
+        found = find_key(state, key, None if self.job is None or owner is None else self.job.by_stage[owner])
         return None if found is None else key_document(found, state)
 
     def biggest(self, limit: int, stage: str = "") -> Mapping[str, Any]:

@@ -148,7 +148,7 @@ def clock_of(files: Files, batch: int | None, stage: str = "") -> Mapping[str, A
     text = files.read(f"{CLOCK_DIRECTORY}/{batch}")
     if text is None:
         raise CheckpointError(files.checkpoint, f"the progress of batch {batch} is missing: restore the file")
-    fields = read_clock(text, stage)
+    fields = read_clock(text)[stage]
     return {name: fields[name] for name in NO_CLOCK}
 
 
