@@ -32,16 +32,10 @@ from amadou._vectorized import VectorizedHandler
 from amadou.dependencies import DependencyCallbacks, DependsOn
 from amadou.errors import AmadouError, JobError, ParamError
 
-
-def _of(source: str, given: Any) -> Any:
-    return given.get(source) if isinstance(given, Mapping) else given
-
+S = TypeVar("S", "Job", Stage)
 
 _OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead_letter"'}
 """The job settings that add the ports for late events and dead letters, by port."""
-
-
-S = TypeVar("S", "Job", Stage)
 
 _IDLE_IN_MEMORY = timedelta(seconds=5)
 """Default idle timeout for handlers with in-memory windows. If events stop arriving, these windows close at most 10
@@ -272,7 +266,7 @@ class Job(HandlerSettings):
         filled = (
             attrs.evolve(with_values(self, given, problems), stages=stages)
             if stages
-            else (_with_values(self, given, problems, of_connectors))
+            else _with_values(self, given, problems, of_connectors)
         )
         problems += of_connectors if connectors else []
         if problems:
@@ -596,6 +590,10 @@ def _of_state(spec: Spec) -> Any:
     if isinstance(spec, ReferenceSpec):
         return spec.watching
     return None if isinstance(spec, SinkSpec) else spec
+
+
+def _of(source: str, given: Any) -> Any:
+    return given.get(source) if isinstance(given, Mapping) else given
 
 
 def _is_set(job: Job, setting: str) -> bool:

@@ -157,7 +157,7 @@ class ReferenceChange:
     """An update of a reference in a batch.
 
     :param reference: the reference's name
-    :param keys: the keys of the entries that were set or removed, in the order of rule 6
+    :param keys: the keys of the entries that were set or removed, in the order of `semantics.md` 6
     :param timestamp: the newest time of the updates
     """
 

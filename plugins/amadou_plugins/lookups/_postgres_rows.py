@@ -1,18 +1,15 @@
 """Looks up rows of a PostgreSQL table."""
 
-import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
 
-from amadou import Param, Secret
 from amadou.errors import AmadouError, SpecError
-from amadou_plugins.connectors._settings import check_secret, revealed
+from amadou_plugins.connectors.postgres.row_settings import RowSettings
 
-_SETTINGS: Final[dict[str, Any]] = {"application_name": "amadou", "connect_timeout": 10, "autocommit": True}
 _MOST_IDLE: Final = 32
 _MARK: Final = "amadou_key_"
 """Prefix of the names under which the query returns the columns of the key."""
@@ -20,12 +17,8 @@ _idle: dict["PostgresRows", deque[Any]] = {}
 """Connections of this process that no call uses."""
 
 
-def _names(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
 @attrs.frozen
-class PostgresRows:
+class PostgresRows(RowSettings):
     """Fetches rows of a PostgreSQL table by their key, for a `Lookup`::
 
         customers = Lookup(
@@ -46,24 +39,7 @@ class PostgresRows:
     :raises SpecError: a setting is invalid
     """
 
-    url: str | Param
-    table: str | Param
-    key: tuple[str, ...] = attrs.field(converter=_names, kw_only=True)
-    columns: tuple[str, ...] | None = attrs.field(
-        default=None, converter=attrs.converters.optional(_names), kw_only=True
-    )
-    row: Callable[..., Any] = attrs.field(default=dict, kw_only=True)
-    username: str | Param | None = attrs.field(default=None, kw_only=True)
-    password: Secret | Param | None = attrs.field(default=None, kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        if isinstance(self.url, str) and not re.match(r"postgres(ql)?://", self.url):
-            raise SpecError(f"PostgresRows: the url must begin with postgresql://, not {self.url!r}")
-        if isinstance(self.url, str) and re.search(r"//[^/@]*:[^/@]*@", self.url):
-            raise SpecError("PostgresRows: pass the password in password=, not in the url")
-        if not self.key:
-            raise SpecError("PostgresRows: key must name at least one column")
-        check_secret(SpecError, "password", self.password)
+    _error = SpecError
 
     def __call__(self, keys: list[Any]) -> dict[Any, Any]:
         """Return the rows with some keys, by key.
@@ -84,7 +60,6 @@ class PostgresRows:
         """Return the query for a number of keys."""
         from psycopg.sql import SQL, Identifier
 
-        table = Identifier(*str(self.table).split("."))
         names = [Identifier("t", name) for name in self.key]
         marks = [SQL("{} AS {}").format(name, Identifier(f"{_MARK}{at}")) for at, name in enumerate(names)]
         columns = [SQL("t.*")] if self.columns is None else [Identifier("t", name) for name in self.columns]
@@ -93,7 +68,9 @@ class PostgresRows:
         else:
             one = SQL("({})").format(SQL(", ").join([SQL("%s")] * len(names)))
             where = SQL("({}) IN ({})").format(SQL(", ").join(names), SQL(", ").join([one] * keys))
-        return SQL("SELECT {} FROM {} AS t WHERE {}").format(SQL(", ").join([*marks, *columns]), table, where)
+        return SQL("SELECT {} FROM {} AS t WHERE {}").format(
+            SQL(", ").join([*marks, *columns]), self._identifier(), where
+        )
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
@@ -102,7 +79,7 @@ class PostgresRows:
         try:
             connection = idle.pop()
         except IndexError:
-            connection = self._connected()
+            connection = self._new_connection()
         try:
             yield connection
         except BaseException:
@@ -113,12 +90,8 @@ class PostgresRows:
         else:
             connection.close()
 
-    def _connected(self) -> Any:
+    def _new_connection(self) -> Any:
         try:
-            import psycopg
-            from psycopg.rows import dict_row
+            return self._connected(autocommit=True)
         except ImportError as error:
             raise AmadouError("PostgresRows needs psycopg: run pip install 'amadou[postgres]'") from error
-        login = {"user": self.username, "password": revealed(self.password)}
-        given = {name: value for name, value in login.items() if value is not None}
-        return psycopg.connect(str(self.url), row_factory=dict_row, **_SETTINGS, **given)

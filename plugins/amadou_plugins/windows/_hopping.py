@@ -201,25 +201,37 @@ class HoppingWindow(WindowSpec[V_co]):
         for pane, part in events.by(places).items():
             if pane not in self._taken:
                 raise self._out_of_time(from_micros(part.micros[0]))
-            keys, numbers, firsts, lasts, column = panes.get(pane) or ([], [], [], [], self._kept.column(()))
-            before = len(keys)
-            keys, at = _positions(keys, part.keys)
-            added = len(keys) - before
-            numbers += [0] * added
-            firsts += [END_OF_TIME] * added
-            lasts += [BEGINNING_OF_TIME] * added
+            (_, numbers, firsts, lasts, column), at = self._with_keys(panes, pane, part.keys)
             for position, micros in zip(at, part.micros, strict=True):
                 numbers[position] += 1
                 if micros < firsts[position]:
                     firsts[position] = micros
                 if micros > lasts[position]:
                     lasts[position] = micros
-            self._kept.extend(column, added)
             if isinstance(self._kept, ByTurns):
                 self._kept.add_each_in(column, at, part, turns[pane])
             else:
                 self._kept.add_each(column, at, part)
-            panes[pane] = [keys, numbers, firsts, lasts, column]
+        self._check_columns(panes)
+
+    def _with_keys(
+        self, panes: dict[int, list[Any]], pane: int, keys: list[Key]
+    ) -> tuple[tuple[list[Key], list[int], list[int], list[int], Any], list[int]]:
+        """Add keys to a pane that do not have events in it yet. Return the pane's columns, and the positions of the
+        keys.
+        """
+        known, numbers, firsts, lasts, column = panes.get(pane) or ([], [], [], [], self._kept.column(()))
+        before = len(known)
+        known, at = _positions(known, keys)
+        added = len(known) - before
+        numbers += [0] * added
+        firsts += [END_OF_TIME] * added
+        lasts += [BEGINNING_OF_TIME] * added
+        self._kept.extend(column, added)
+        panes[pane] = [known, numbers, firsts, lasts, column]
+        return (known, numbers, firsts, lasts, column), at
+
+    def _check_columns(self, panes: dict[int, list[Any]]) -> None:
         if self._has_parts and not self._kept.are_alike([columns[-1] for columns in panes.values()]):
             self._check_kinds(panes)
 
@@ -238,22 +250,13 @@ class HoppingWindow(WindowSpec[V_co]):
             if pane not in panes:
                 panes[pane] = [others, *counts, other]
                 continue
-            keys, numbers, firsts, lasts, column = panes[pane]
-            before = len(keys)
-            keys, at = _positions(keys, others)
-            added = len(keys) - before
-            numbers += [0] * added
-            firsts += [END_OF_TIME] * added
-            lasts += [BEGINNING_OF_TIME] * added
+            (_, numbers, firsts, lasts, column), at = self._with_keys(panes, pane, others)
             for position, number, first, last in zip(at, *counts, strict=True):
                 numbers[position] += number
                 firsts[position] = min(first, firsts[position])
                 lasts[position] = max(last, lasts[position])
-            self._kept.extend(column, added)
             self._kept.merge_each(column, at, other)
-            panes[pane] = [keys, numbers, firsts, lasts, column]
-        if self._has_parts and not self._kept.are_alike([columns[-1] for columns in panes.values()]):
-            self._check_kinds(panes)
+        self._check_columns(panes)
         self._store(group_state, panes, self._closed(subject.watermark_micros, None, self._size))
         return sum(sum(numbers) for _, numbers, *_ in combined.values())
 

@@ -73,14 +73,22 @@ def fed_key_event(source: FedSource, key_event: Callable[[Any], Any]) -> Callabl
     decode = source.spec.feed_codec().decode
 
     def events_of(record: FedRecord) -> Any:
-        returned = key_event(decode(record.encoded))
-        if type(returned) is KeyedEvent:
-            return _placed(returned, record)
-        if returned is None or isinstance(returned, tuple) or not isinstance(returned, Iterable):
-            return returned  # the caller's error explains why the value is unusable
-        return [_placed(event, record) if type(event) is KeyedEvent else event for event in returned]
+        return changed_events(key_event(decode(record.encoded)), lambda event: _placed(event, record))
 
     return events_of
+
+
+def changed_events(returned: Any, change: Callable[[KeyedEvent[Any]], KeyedEvent[Any]]) -> Any:
+    """Return what a `key_event` function returned, with its events changed.
+
+    :param returned: an event, several events, or `None`. Anything else stays as it is: the error of the caller
+        explains why it is unusable
+    """
+    if type(returned) is KeyedEvent:
+        return change(returned)
+    if returned is None or isinstance(returned, tuple) or not isinstance(returned, Iterable):
+        return returned
+    return [change(event) if type(event) is KeyedEvent else event for event in returned]
 
 
 def fed_value(source: FedSource, record: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from amadou import Job, Key, KeyedEvent, ReferenceSpec, TableSource, from_micros
 from amadou.engine import pack, unpack
 from amadou_runtime.core.events import Chunk, in_order
+from amadou_runtime.core.feeding import changed_events
 
 REFERENCES: Final = "references"
 """The directory of references in a checkpoint, and in a savepoint."""
@@ -88,6 +89,14 @@ class ReferenceTable:
         self._before.update(self.changes)
         self.changes, self.newest = {}, None
 
+    def take(self, entries: Iterable[Sequence[Any]]) -> None:
+        """Make entries part of the table.
+
+        :param entries: key, time in microseconds, and value of each entry
+        """
+        self.changes = {key: Entry(micros, packed) for key, micros, packed in entries}
+        self.merge()
+
     def replaced_by(self, rows: Mapping[Key, bytes], micros: int) -> dict[Key, Entry]:
         """Return the changes after which the table has exactly some rows.
 
@@ -166,19 +175,9 @@ def entry_event(
     :param is_table: `True` if the source is a table, whose rows have no time
     """
 
-    def encoded(event: Any) -> Any:
-        if type(event) is not KeyedEvent:
-            return event
+    def encoded(event: KeyedEvent[Any]) -> KeyedEvent[Any]:
         spec.encode_key(event.key)
         timestamp = from_micros(0) if is_table else event.timestamp
         return KeyedEvent(event.key, timestamp, None if event.value is None else spec.encode_value(event.value))
 
-    def events_of(record: Any) -> Any:
-        returned = key_event(record)
-        if type(returned) is KeyedEvent:
-            return encoded(returned)
-        if returned is None or isinstance(returned, tuple) or not isinstance(returned, Iterable):
-            return returned  # the caller's error explains why the value is unusable
-        return [encoded(event) for event in returned]
-
-    return events_of
+    return lambda record: changed_events(key_event(record), encoded)

@@ -111,17 +111,15 @@ class Rows:
         """
         keying = worker.keying[source]
         packed = keying.pack_combined(records, self._now, self._watermark)
-        groups, ranges = self._payload.groups, self._payload.ranges
-        by_range: dict[int, dict[int, bytes]] = {}
+        numbers = range_numbers(self._payload.ranges)
         updates = list(packed.events.values()) if source in worker.job.reference_sources else []
-        for group, events in packed.events.items() if not updates else ():
-            by_range.setdefault(group * ranges // groups, {})[group] = events
-        numbers = range_numbers(ranges)
-        self._add_combined(source, packed.combined)
-        for events, number in itertools.product(updates, numbers):
-            self.add(number, pack_compressed([source, ordering, {REFERENCE_GROUP: events}]))
-        for position, by_group in by_range.items():
-            self.add(numbers[position], pack_compressed([source, ordering, by_group]))
+        if updates:
+            chunks = [pack_compressed([source, ordering, {REFERENCE_GROUP: events}]) for events in updates]
+            for number, chunk in itertools.product(numbers, chunks):
+                self.add(number, chunk)
+        else:
+            self._add_groups(source, ordering, packed.events)
+            self._add_groups(source, COMBINED, packed.combined)
         if packed.newest is not None and source in watched(worker.job):
             mark = pack_compressed([source, packed.newest, packed.oldest])
             for number in numbers:
@@ -143,11 +141,17 @@ class Rows:
         self.add(REPORT_RANGE, report.pack())
         return packed.letters
 
-    def _add_combined(self, source: str, combined: Mapping[int, bytes]) -> None:
-        groups, ranges = self._payload.groups, self._payload.ranges
-        for group, events in combined.items():
-            number = range_numbers(ranges)[group * ranges // groups]
-            self.add(number, pack_compressed([source, COMBINED, {group: events}]))
+    def _add_groups(self, source: str, ordering: bytes, groups: Mapping[int, bytes]) -> None:
+        """Add a row for each key range.
+
+        :param groups: packed events by key group
+        """
+        ranges, by_range = self._payload.ranges, dict[int, dict[int, bytes]]()
+        for group, events in groups.items():
+            by_range.setdefault(group * ranges // self._payload.groups, {})[group] = events
+        numbers = range_numbers(ranges)
+        for position, of_range in by_range.items():
+            self.add(numbers[position], pack_compressed([source, ordering, of_range]))
 
     def pairs(self) -> Iterator[tuple[int, bytes]]:
         """Yield the range number and the chunk of each row."""

@@ -77,9 +77,7 @@ class WorkerReferences:
         if files[: len(loaded)] != loaded:
             self._before[name], loaded = ReferenceTable(), []
         for file in files[len(loaded) :]:
-            entries = unpack_compressed(Path(SparkFiles.get(file)).read_bytes())
-            self._before[name].changes = {key: Entry(*entry) for key, *entry in entries}
-            self._before[name].merge()
+            self._before[name].take(unpack_compressed(Path(SparkFiles.get(file)).read_bytes()))
         self._loaded[name] = files
 
 
@@ -141,10 +139,7 @@ class StageReferences:
             return
         self._due[source] = END_OF_TIME if of.refresh is None else now + of.refresh // MICROSECOND
         if table.changes:
-            packed = _packed(table.changes.items())
-            table.merge()
-            self.tables[name] = table
-            self._store(name, number, _ROWS, packed)
+            self._store_changes(name, number, _ROWS, table)
 
     @property
     def sent(self) -> dict[str, list[str]]:
@@ -160,15 +155,11 @@ class StageReferences:
             self._files.remove(file)
         self._replaced = []
         for name, table in with_updates(self._job, self.tables, (Chunk(*chunk) for chunk in chunks)).items():
-            if not table.changes:
-                continue
-            packed = _packed(table.changes.items())
-            table.merge()
-            self.tables[name] = table
-            self._store(name, number, _CHANGES, packed)
-            whole, changed = self._sizes[name]
-            if changed > max(whole, _LARGE):
-                self._merge(name, number)
+            if table.changes:
+                self._store_changes(name, number, _CHANGES, table)
+                whole, changed = self._sizes[name]
+                if changed > max(whole, _LARGE):
+                    self._merge(name, number)
 
     def _merge(self, name: str, number: int) -> None:
         """Replace the files of a reference by one with all entries."""
@@ -177,8 +168,15 @@ class StageReferences:
         files = self._files.names(self._paths[name])
         self._replaced += [f"{self._paths[name]}/{file}" for file in files if file != f"{number}-{_ALL}"]
 
+    def _store_changes(self, name: str, number: int, kind: str, table: ReferenceTable) -> None:
+        """Store the changes of a batch, and make them part of the reference."""
+        packed = _packed(table.changes.items())
+        table.merge()
+        self.tables[name] = table
+        self._store(name, number, kind, packed)
+
     def _store(self, name: str, number: int, kind: str, packed: bytes) -> None:
-        self._files.write(f"{self._paths[name]}/{number}-{kind}", base64.b64encode(packed).decode())
+        _write(self._files, f"{self._paths[name]}/{number}-{kind}", packed)
         self._send(name, number, kind, packed)
 
     def _send(self, name: str, number: int, kind: str, packed: bytes) -> None:
@@ -191,21 +189,18 @@ class StageReferences:
     def _load(self, name: str, done: int | None) -> None:
         """Load the files of completed batches, and remove those of others."""
         path = self._paths[name]
+        last = -1 if done is None else done
         found = _found(self._files, path)
-        wholes = [number for number, kind in found if kind == _ALL and done is not None and number <= done]
-        first = max(wholes, default=-1)
+        needed = _needed(found, last)
+        if (last + 1, _ROWS) in found:
+            needed.append((last + 1, _ROWS))
+            self._planned.add(name)
         for number, kind in found:
-            is_old = number < first or (number == first and kind != _ALL)
-            is_done = done is not None and number <= done
-            is_planned = kind == _ROWS and number == (0 if done is None else done + 1)
-            if is_planned:
-                self._planned.add(name)
-            if is_old or not (is_done or is_planned):
+            if (number, kind) not in needed:
                 self._files.remove(f"{path}/{number}-{kind}")
-                continue
+        for number, kind in needed:
             packed = _read(self._files, f"{path}/{number}-{kind}")
-            self.tables[name].changes = {key: Entry(*entry) for key, *entry in unpack_compressed(packed)}
-            self.tables[name].merge()
+            self.tables[name].take(unpack_compressed(packed))
             self._send(name, number, kind, packed)
 
 
@@ -219,12 +214,8 @@ def table_at(files: Files, name: str, batch: int) -> ReferenceTable:
     found = _found(files, f"{REFERENCES}/{name}")
     if any(kind == _ALL and number > batch for number, kind in found):
         raise CheckpointError(files.checkpoint, f"the reference {name} has changed meanwhile. Take the savepoint again")
-    first = max((number for number, kind in found if kind == _ALL), default=-1)
-    for number, kind in found:
-        if number <= batch and (number > first or kind == _ALL):
-            packed = _read(files, f"{REFERENCES}/{name}/{number}-{kind}")
-            table.changes = {key: Entry(*entry) for key, *entry in unpack_compressed(packed)}
-            table.merge()
+    for number, kind in _needed(found, batch):
+        table.take(unpack_compressed(_read(files, f"{REFERENCES}/{name}/{number}-{kind}")))
     return table
 
 
@@ -244,9 +235,8 @@ def load_references(files: Files, stage: str, savepoint: Savepoint) -> None:
     for file in savepoint.manifest.files:
         if is_reference(file.name):
             table = ReferenceTable.of_text(savepoint.text(file.name))
-            text = base64.b64encode(_packed(table.entries())).decode()
             name = qualified(stage, file.name.removeprefix(saved_name("")))
-            files.write(f"{REFERENCES}/{name}/0-{_ALL}", text)
+            _write(files, f"{REFERENCES}/{name}/0-{_ALL}", _packed(table.entries()))
 
 
 def is_reference(file: str) -> bool:
@@ -270,6 +260,20 @@ def _found(files: Files, path: str) -> list[tuple[int, str]]:
     """Return the number and the kind of each file of a reference, in the order in which they are to be read."""
     found = [(int(number), kind) for number, _, kind in (file.partition("-") for file in files.names(path))]
     return sorted(found, key=lambda file: (file[0], file[1] == _ALL))
+
+
+def _needed(found: Sequence[tuple[int, str]], batch: int) -> list[tuple[int, str]]:
+    """Return the files that have the entries as of a batch: the last one with all entries, and those after it.
+
+    :param found: the result of `_found`
+    """
+    until = [(number, kind) for number, kind in found if number <= batch]
+    first = max((position for position, (_, kind) in enumerate(until) if kind == _ALL), default=0)
+    return until[first:]
+
+
+def _write(files: Files, name: str, packed: bytes) -> None:
+    files.write(name, base64.b64encode(packed).decode())
 
 
 def _read(files: Files, name: str) -> bytes:

@@ -91,17 +91,14 @@ class StatefulStage:
         """
         worker = self.payload.opened()
         began = perf_counter()
-        summary = self._batch(worker, state.load(worker.operator.run), number, packed)
+        with errors_of_stage(self.payload.stage):
+            summary = self._batch(worker, state.load(worker.operator.run), number, packed)
         result = state.store()
         summary.add_stored(number, result)
         summary.stage_seconds["processing"] = perf_counter() - began - result.rebuild_seconds
         return summary
 
     def _batch(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
-        with errors_of_stage(self.payload.stage):
-            return self._results(worker, stored, number, packed)
-
-    def _results(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
         key_range = KeyRange(stored)
         time = BatchTime.of_task(self.payload.stage)
         worker.operator.take_failures()  # workers are reused, and a failed batch leaves its failures and times here
@@ -111,7 +108,9 @@ class StatefulStage:
         if worker.job.references:
             updates = [chunk for group, chunk in chunks if group == REFERENCE_GROUP]
             chunks = [each for each in chunks if each[0] != REFERENCE_GROUP]
-            worker.operator.begin(worker.references.in_batch(time, updates))
+            references = worker.references.in_batch(time, updates)
+            if references is not worker.operator.references:  # they are the same for all key ranges of the batch
+                worker.operator.begin(references)
         evaluation = self._evaluate(worker, time, newest, oldest, number)
         limits = evaluation.decision.limits
         replayed = key_range.replay(worker.operator, again, time.watermark, limits)

@@ -289,10 +289,6 @@ class StageRun:
             directory,
         )
 
-    def _saved_references(self) -> dict[str, str]:
-        tables = {name: ReferenceTable.of_bytes(packed) for name, packed in self._references.items()}
-        return {saved_name(name): table.to_text() for name, table in tables.items()}
-
     def _take(self, job: Job) -> None:
         """Make a job the stage's current job."""
         self.job = job

@@ -1,28 +1,20 @@
 """A PostgreSQL table as the source of a reference."""
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
 import attrs
 
-from amadou import KeyedEvent, Param, Secret, TableSource
+from amadou import KeyedEvent, TableSource
 from amadou.errors import SourceError
-from amadou_plugins.connectors._settings import check_secret, check_time, revealed
+from amadou_plugins.connectors._settings import check_time
+from amadou_plugins.connectors.postgres.row_settings import RowSettings
 
 _ROWS: Final = 10_000
 """Number of rows that are in memory at a time."""
-_SETTINGS: Final[dict[str, Any]] = {
-    "application_name": "amadou",
-    "connect_timeout": 10,
-    "options": "-c statement_timeout=60s -c default_transaction_read_only=on",
-}
-
-
-def _names(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
+_OPTIONS: Final = "-c statement_timeout=60s -c default_transaction_read_only=on"
 
 
 def _time(value: Any) -> Any:
@@ -30,7 +22,7 @@ def _time(value: Any) -> Any:
 
 
 @attrs.frozen
-class PostgresTable(TableSource):
+class PostgresTable(RowSettings, TableSource):
     """The rows of a PostgreSQL table, as the entries of a reference::
 
         class Orders(Handler):
@@ -54,27 +46,13 @@ class PostgresTable(TableSource):
     :raises SourceError: a setting is invalid
     """
 
-    url: str | Param
-    table: str | Param
-    key: tuple[str, ...] = attrs.field(converter=_names, kw_only=True)
-    columns: tuple[str, ...] | None = attrs.field(
-        default=None, converter=attrs.converters.optional(_names), kw_only=True
-    )
-    row: Callable[..., Any] = attrs.field(default=dict, kw_only=True)
     refresh: Any = attrs.field(default=None, converter=_time, kw_only=True)
-    username: str | Param | None = attrs.field(default=None, kw_only=True)
-    password: Secret | Param | None = attrs.field(default=None, kw_only=True)
+    _error = SourceError
 
     def __attrs_post_init__(self) -> None:
-        if isinstance(self.url, str) and not re.match(r"postgres(ql)?://", self.url):
-            raise SourceError(f"PostgresTable: the url must begin with postgresql://, not {self.url!r}")
-        if isinstance(self.url, str) and re.search(r"//[^/@]*:[^/@]*@", self.url):
-            raise SourceError("PostgresTable: pass the password in password=, not in the url")
-        if not self.key:
-            raise SourceError("PostgresTable: key must name at least one column")
+        super().__attrs_post_init__()
         if self.refresh is not None:
             check_time(SourceError, "PostgresTable: refresh", self.refresh)
-        check_secret(SourceError, "PostgresTable: password", self.password)
 
     def key_event(self, record: dict[str, Any]) -> KeyedEvent[Any]:
         """Return a row as an entry."""
@@ -97,20 +75,16 @@ class PostgresTable(TableSource):
 
         wanted = None if self.columns is None else dict.fromkeys((*self.key, *self.columns))
         names = SQL("*") if wanted is None else SQL(", ").join(map(Identifier, wanted))
-        table = Identifier(*str(self.table).split("."))
-        return SQL("SELECT {} FROM {}{}").format(names, table, SQL(end))
+        return SQL("SELECT {} FROM {}{}").format(names, self._identifier(), SQL(end))
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
         try:
             import psycopg
-            from psycopg.rows import dict_row
         except ImportError as error:
             raise SourceError("PostgresTable needs psycopg: run pip install 'amadou[postgres]'") from error
-        login = {"user": self.username, "password": revealed(self.password)}
-        given = {name: value for name, value in login.items() if value is not None}
         try:
-            with psycopg.connect(str(self.url), row_factory=dict_row, **_SETTINGS, **given) as connection:
+            with self._connected(options=_OPTIONS) as connection:
                 yield connection
         except psycopg.Error as error:
             text = " ".join(str(error).split())
