@@ -258,7 +258,7 @@ def parse_options() -> argparse.Namespace:
     peers = [name for name in PLAYS if name != "topic" or "AMADOU_KAFKA" in os.environ]
     parser.add_argument("--peers", type=names_of("peer", PLAYS), default=peers, help="comma-separated; default: all")
     parser.add_argument("--entries", type=int, default=1_000_000, help="entries of the reference (default: 1,000,000)")
-    parser.set_defaults(keys="1000,100000")
+    parser.set_defaults(keys="1000,100000", warmup=6, batches=12)  # each worker process loads the reference once
     return parser.parse_args()
 
 

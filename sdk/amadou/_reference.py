@@ -130,7 +130,7 @@ class ReferenceSpec(Spec, Generic[K, V]):
         self.watching.state_for(subject).clear()
 
     def _table(self, subject: Subject) -> Any:
-        return subject._batch.references[self.name]
+        return subject._batch.references[self._name]  # type: ignore[index]  # a handler's references have names
 
     def shown(self, table: Mapping[Any, bytes]) -> dict[K, V]:
         """Return entries by key."""

@@ -3,7 +3,6 @@
 import base64
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from amadou import Job, Key, KeyedEvent, ReferenceSpec, TableSource, from_micros
@@ -26,40 +25,58 @@ class Entry(NamedTuple):
     packed: bytes | None
 
 
+class Columns(NamedTuple):
+    """Entries of a reference in the form in which they are stored: workers load a million of them in half a second.
+
+    :param keys: the keys, each of them once
+    :param times: the times of the entries in microseconds
+    :param values: the values; `None` for removed entries
+    """
+
+    keys: list[Key]
+    times: list[int]
+    values: list[bytes | None]
+
+
 class ReferenceTable:
     """The entries of a reference in a batch: those before it, and the changes of the batch.
 
     :param before: the entries before the batch
-    :param changes: the entries that the batch has changed
     """
 
-    def __init__(self, before: dict[Key, Entry] | None = None, changes: Mapping[Key, Entry] | None = None) -> None:
-        self._before = {} if before is None else before
-        self._size = sum(entry.packed is not None for entry in self._before.values())
-        self.changes = {} if changes is None else changes
+    def __init__(self, before: Columns | None = None) -> None:
+        self._before: dict[Key, bytes | None] = {}
+        self._times: dict[Key, int] = {}
+        self._untimed: list[Columns] = []
+        """The entries whose times are not in `_times` yet: only updates need the times."""
+        self._size = 0
+        self.changes: Mapping[Key, Entry] = {}
+        """The entries that the batch has changed."""
         self.newest: int | None = None
         """The newest time of the events that the batch has brought, in microseconds; `None` without any."""
+        if before is not None:
+            self.take(before)
 
     def get(self, key: Key) -> bytes | None:
         """Return the value of an entry; `None` if there is no such entry."""
-        entry = self.changes.get(key) or self._before.get(key)
-        return None if entry is None else entry.packed
+        if self.changes and key in self.changes:
+            return self.changes[key].packed
+        return self._before.get(key)
 
     def items(self) -> Iterator[tuple[Key, bytes]]:
         """Yield the keys and the values of the entries."""
-        changes, before = self.changes, self._before
-        new = ((key, entry) for key, entry in changes.items() if key not in before)
-        for key, entry in chain(((key, changes.get(key, entry)) for key, entry in before.items()), new):
-            if entry.packed is not None:
-                yield key, entry.packed
-
-    def entries(self) -> Iterator[tuple[Key, Entry]]:
-        """Yield the keys and the entries, with those that were removed."""
-        return iter({**self._before, **self.changes}.items())
+        changed = {key: entry.packed for key, entry in self.changes.items()}
+        for key, packed in (self._before | changed if changed else self._before).items():
+            if packed is not None:
+                yield key, packed
 
     def __len__(self) -> int:
-        replaced = sum(self._before[key].packed is not None for key in self.changes if key in self._before)
-        return self._size - replaced + sum(entry.packed is not None for entry in self.changes.values())
+        return self._size + self._growth(self.changes, [entry.packed for entry in self.changes.values()])
+
+    def _growth(self, keys: Iterable[Key], values: list[bytes | None]) -> int:
+        """Return by how much these entries change the number of entries."""
+        replaced = sum(self._before.get(key) is not None for key in keys) if self._before else 0
+        return len(values) - values.count(None) - replaced
 
     def updated(self, updates: Iterable[tuple[Key, int, bytes | None]]) -> "ReferenceTable":
         """Return the table with the updates of a batch. For each key, the newest update by event time wins; of those
@@ -67,35 +84,39 @@ class ReferenceTable:
 
         :param updates: key, time in microseconds, and value of each update, in order
         """
-        changes, newest = dict(self.changes), self.newest
+        changes, newest, times = dict(self.changes), self.newest, self._known_times()
         for key, micros, packed in updates:
             newest = micros if newest is None else max(micros, newest)
-            known = changes.get(key) or self._before.get(key)
-            if known is None or micros >= known.micros:
+            known = changes[key].micros if key in changes else times.get(key)
+            if known is None or micros >= known:
                 changes[key] = Entry(micros, packed)
         table = self.changed(changes)
         table.newest = newest
         return table
 
+    def _known_times(self) -> dict[Key, int]:
+        for entries in self._untimed:
+            self._times.update(zip(entries.keys, entries.times, strict=True))
+        self._untimed.clear()
+        return self._times
+
     def changed(self, changes: Mapping[Key, Entry]) -> "ReferenceTable":
         """Return the table with other changes of a batch."""
         table = ReferenceTable.__new__(ReferenceTable)
-        table._before, table._size, table.changes, table.newest = self._before, self._size, changes, None
+        table._before, table._times, table._untimed, table._size = self._before, self._times, self._untimed, self._size
+        table.changes, table.newest = changes, None
         return table
 
     def merge(self) -> None:
         """Make the changes of the batch part of the table, once the batch is complete."""
-        self._size = len(self)
-        self._before.update(self.changes)
-        self.changes, self.newest = {}, None
+        changes, self.changes, self.newest = self.changed_columns(), {}, None
+        self.take(changes)
 
-    def take(self, entries: Iterable[Sequence[Any]]) -> None:
-        """Make entries part of the table.
-
-        :param entries: key, time in microseconds, and value of each entry
-        """
-        self.changes = {key: Entry(micros, packed) for key, micros, packed in entries}
-        self.merge()
+    def take(self, entries: Columns) -> None:
+        """Make entries part of the table."""
+        self._size += self._growth(entries.keys, entries.values)
+        self._before.update(zip(entries.keys, entries.values, strict=True))
+        self._untimed.append(entries)
 
     def replaced_by(self, rows: Mapping[Key, bytes], micros: int) -> dict[Key, Entry]:
         """Return the changes after which the table has exactly some rows.
@@ -105,9 +126,21 @@ class ReferenceTable:
         changes = {key: Entry(micros, packed) for key, packed in rows.items() if self.get(key) != packed}
         return changes | {key: Entry(micros, None) for key, _ in self.items() if key not in rows}
 
+    def changed_columns(self) -> Columns:
+        """Return the entries that the batch has changed."""
+        entries = self.changes.values()
+        return Columns(list(self.changes), [entry.micros for entry in entries], [entry.packed for entry in entries])
+
+    def columns(self) -> Columns:
+        """Return all entries, with those that were removed."""
+        changed = self.changed_columns()
+        times = self._known_times() | dict(zip(changed.keys, changed.times, strict=True))
+        values = self._before | dict(zip(changed.keys, changed.values, strict=True))
+        return Columns(list(values), [times[key] for key in values], list(values.values()))
+
     def to_bytes(self) -> bytes:
         """Return the table as one value."""
-        return pack([[key, *entry] for key, entry in self.entries()])
+        return pack(list(self.columns()))
 
     def to_text(self) -> str:
         """Return the table as text, for a savepoint."""
@@ -121,7 +154,7 @@ class ReferenceTable:
     @classmethod
     def of_bytes(cls, packed: bytes | None) -> "ReferenceTable":
         """Return the table that `to_bytes` has converted; `None` for an empty one."""
-        return cls({} if packed is None else {key: Entry(*entry) for key, *entry in unpack(packed)})
+        return cls(None if packed is None else Columns(*unpack(packed)))
 
 
 def saved_name(reference: str) -> str:

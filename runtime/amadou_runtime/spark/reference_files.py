@@ -24,7 +24,7 @@ from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying, key_event_of
 from amadou_runtime.core.references import (
     REFERENCES,
-    Entry,
+    Columns,
     ReferenceTable,
     new_tables,
     read_table,
@@ -77,7 +77,7 @@ class WorkerReferences:
         if files[: len(loaded)] != loaded:
             self._before[name], loaded = ReferenceTable(), []
         for file in files[len(loaded) :]:
-            self._before[name].take(unpack_compressed(Path(SparkFiles.get(file)).read_bytes()))
+            self._before[name].take(_unpacked(Path(SparkFiles.get(file)).read_bytes()))
         self._loaded[name] = files
 
 
@@ -164,13 +164,13 @@ class StageReferences:
     def _merge(self, name: str, number: int) -> None:
         """Replace the files of a reference by one with all entries."""
         self._sent[name], self._sizes[name] = [], [0, 0]
-        self._store(name, number, _ALL, _packed(self.tables[name].entries()))
+        self._store(name, number, _ALL, _packed(self.tables[name].columns()))
         files = self._files.names(self._paths[name])
         self._replaced += [f"{self._paths[name]}/{file}" for file in files if file != f"{number}-{_ALL}"]
 
     def _store_changes(self, name: str, number: int, kind: str, table: ReferenceTable) -> None:
         """Store the changes of a batch, and make them part of the reference."""
-        packed = _packed(table.changes.items())
+        packed = _packed(table.changed_columns())
         table.merge()
         self.tables[name] = table
         self._store(name, number, kind, packed)
@@ -200,7 +200,7 @@ class StageReferences:
                 self._files.remove(f"{path}/{number}-{kind}")
         for number, kind in needed:
             packed = _read(self._files, f"{path}/{number}-{kind}")
-            self.tables[name].take(unpack_compressed(packed))
+            self.tables[name].take(_unpacked(packed))
             self._send(name, number, kind, packed)
 
 
@@ -215,7 +215,7 @@ def table_at(files: Files, name: str, batch: int) -> ReferenceTable:
     if any(kind == _ALL and number > batch for number, kind in found):
         raise CheckpointError(files.checkpoint, f"the reference {name} has changed meanwhile. Take the savepoint again")
     for number, kind in _needed(found, batch):
-        table.take(unpack_compressed(_read(files, f"{REFERENCES}/{name}/{number}-{kind}")))
+        table.take(_unpacked(_read(files, f"{REFERENCES}/{name}/{number}-{kind}")))
     return table
 
 
@@ -236,7 +236,7 @@ def load_references(files: Files, stage: str, savepoint: Savepoint) -> None:
         if is_reference(file.name):
             table = ReferenceTable.of_text(savepoint.text(file.name))
             name = qualified(stage, file.name.removeprefix(saved_name("")))
-            _write(files, f"{REFERENCES}/{name}/0-{_ALL}", _packed(table.entries()))
+            _write(files, f"{REFERENCES}/{name}/0-{_ALL}", _packed(table.columns()))
 
 
 def is_reference(file: str) -> bool:
@@ -284,5 +284,9 @@ def _read(files: Files, name: str) -> bytes:
         raise CheckpointError(files.checkpoint, why) from error
 
 
-def _packed(entries: Iterable[tuple[Any, Entry]]) -> bytes:
-    return pack_compressed([[key, *entry] for key, entry in entries])
+def _packed(entries: Columns) -> bytes:
+    return pack_compressed(list(entries))
+
+
+def _unpacked(packed: bytes) -> Columns:
+    return Columns(*unpack_compressed(packed))
