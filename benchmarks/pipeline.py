@@ -28,7 +28,9 @@ from throughput import add_measuring_options, names_of
 
 import amadou_runtime
 from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, ReferenceSpec, SinkSpec, Stage, Subject
+from amadou_plugins.aggregates import Sum
 from amadou_plugins.connectors import JsonLinesSink, KafkaRecord, KafkaSink, KafkaSource, LinesSource
+from amadou_plugins.windows import TumblingWindow, windowed
 
 sys.path.insert(0, str(EXAMPLE))
 from views import MINUTE, ViewsPerMinute, ViewSum
@@ -116,10 +118,20 @@ def counts(
     return [batches_of(run_job(spark, work, job))]
 
 
-def totals(spark: Any, data: Dataset, work: Path) -> list[list[Batch]]:
-    """Run the job with two stages."""
+def totals(spark: Any, data: Dataset, work: Path, *, in_windows: bool) -> list[list[Batch]]:
+    """Run the job with two stages.
+
+    :param in_windows: `True` for a window as the second stage, in place of a handler
+    """
     first = Stage(ViewsPerMinute(), {"views": lines(data)}, watermark_delay=DISORDER_SECONDS)
-    second = Stage(Totals(), {"sums": FromPort("counts", "sums")}, {"sums": JsonLinesSink(str(work / "output"))})
+    port = "results" if in_windows else "sums"
+    second = Stage(
+        windowed(key=lambda sum: ALL, timestamp="timestamp", window=TumblingWindow(MINUTE, Sum("sum")))
+        if in_windows
+        else Totals(),
+        {"sums": FromPort("counts", "sums")},
+        {port: JsonLinesSink(str(work / "output"))},
+    )
     return [batches_of(run_job(spark, work, Job("totals", stages={"counts": first, "totals": second})))]
 
 
@@ -179,7 +191,9 @@ def rows_of(output: Path) -> Rows:
     for path in output.glob("[!.]*.json*"):
         for line in path.read_bytes().splitlines():
             fields = json.loads(line)
-            rows.setdefault(datetime.fromisoformat(fields["timestamp"]), []).append(fields["sum"])
+            of_window = "start" in fields  # a WindowResult, in place of a ViewSum
+            minute, sum_ = (fields["start"], fields["value"]) if of_window else (fields["timestamp"], fields["sum"])
+            rows.setdefault(datetime.fromisoformat(minute), []).append(sum_)
     return rows
 
 
@@ -201,7 +215,8 @@ def problems(outputs: Mapping[str, Rows], data: Dataset) -> list[str]:
 PLAYS: dict[str, Callable[[Any, Dataset, Path, int], list[list[Batch]]]] = {
     "counts": lambda spark, data, work, entries: counts(spark, data, work),
     "log": lambda spark, data, work, entries: counts(spark, data, work, state="log"),
-    "totals": lambda spark, data, work, entries: totals(spark, data, work),
+    "totals": lambda spark, data, work, entries: totals(spark, data, work, in_windows=False),
+    "windowed": lambda spark, data, work, entries: totals(spark, data, work, in_windows=True),
     "topic": lambda spark, data, work, entries: topic(spark, data, work),
     "sql-counts": lambda spark, data, work, entries: spark_sql(spark, data, work, chained=False),
     "sql-totals": lambda spark, data, work, entries: spark_sql(spark, data, work, chained=True),
@@ -209,9 +224,9 @@ PLAYS: dict[str, Callable[[Any, Dataset, Path, int], list[list[Batch]]]] = {
     "unread": lambda spark, data, work, entries: with_reference(spark, data, work, Unread(), entries),
     "reference": lambda spark, data, work, entries: with_reference(spark, data, work, Referring(), entries),
 }
-BASES = {"log": "counts", "totals": "counts", "topic": "counts", "sql-totals": "sql-counts"}
+BASES = {"log": "counts", "totals": "counts", "windowed": "counts", "topic": "counts", "sql-totals": "sql-counts"}
 BASES |= {"unread": "plain", "reference": "plain"}
-WITH_TOTALS = ("totals", "topic", "sql-totals")
+WITH_TOTALS = ("totals", "windowed", "topic", "sql-totals")
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from amadou import Key
 from amadou.engine import pack, unpack, unpack_times
 from amadou.event_time import to_micros
-from amadou_runtime.core.feeding import take_turns
+from amadou_runtime.core.feeding import turn_order
 
 
 class Chunk(NamedTuple):
@@ -42,6 +42,13 @@ class Run:
         keys, timestamps, values = map(list, zip(*events, strict=True))
         run = cls(source, keys, values, [])
         run.timestamps = timestamps
+        return run
+
+    def in_turns(self) -> "Run":
+        """Return the events of a `FromPort` source in order, with their values alone."""
+        order, timestamps = turn_order(self.values), self.timestamps
+        run = Run(self.source, [self.keys[at] for at in order], [self.values[at][-1] for at in order], [])
+        run.timestamps = [timestamps[at] for at in order]
         return run
 
     @cached_property
@@ -88,7 +95,7 @@ def in_order(chunks: Sequence[Chunk]) -> list[Run]:
         run.times.append(times)
     for source in fed:
         run = by_source[source]
-        by_source[source] = Run.of(source, take_turns(zip(run.keys, run.timestamps, run.values, strict=True)))
+        by_source[source] = run.in_turns()
     return list(by_source.values()) if len(by_source) < 2 else _merged(by_source)
 
 

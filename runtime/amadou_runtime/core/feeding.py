@@ -1,26 +1,19 @@
 """The values of ports that feed other stages, on their way to these stages (`semantics.md` 36)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from amadou import Job, Key, KeyedEvent, in_key_order
 from amadou.engine import FedSource, fed_output
 from amadou.event_time import to_micros
 
-
-class Turn(NamedTuple):
-    """The place of a value among those that a port collects in a batch. Values are sorted by time, then by key. The
-    values of one key stay in the order in which they were collected.
-
-    :param micros: the newest time, in microseconds, of the value and those that its key collected before
-    :param key: the key of the callback that collected the value; `None` if it has no key
-    :param number: number of the value among those of its key
-    """
-
-    micros: int
-    key: Key | None
-    number: int
+Turn: TypeAlias = tuple[int, Key | None, int]
+"""The place of a value among those that a port collects in a batch: the newest time, in microseconds, of the value and
+those that its key collected before; the key of the callback, `None` if it has no key; and the number of the value among
+those of its key. So values are sorted by time, then by key, and the values of one key stay in their order.
+"""
 
 
 class FedRecord(NamedTuple):
@@ -44,13 +37,13 @@ def fed_records(collected: Iterable[Sequence[Any]]) -> list[FedRecord]:
     records = []
     for number, (key, timestamp, encoded) in enumerate(collected):
         micros = newest[key] = max(to_micros(timestamp), newest.get(key, 0))
-        records.append(FedRecord(Turn(micros, key, number), timestamp, encoded))
-    return in_key_order(records, lambda record: tuple(record.turn))
+        records.append(FedRecord((micros, key, number), timestamp, encoded))
+    return in_key_order(records, itemgetter(0))
 
 
 def replayed_record(timestamp: datetime | None, encoded: Any) -> FedRecord:
     """Return a record of a dead letter."""
-    return FedRecord(Turn(0, None, 0), timestamp, encoded)
+    return FedRecord((0, None, 0), timestamp, encoded)
 
 
 def fed_by(job: Job, outputs: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, list[FedRecord]]:
@@ -66,7 +59,7 @@ def fed_by(job: Job, outputs: Mapping[str, Mapping[str, list[Any]]]) -> dict[str
 
 def fed_key_event(source: FedSource, key_event: Callable[[Any], Any]) -> Callable[[FedRecord], Any]:
     """Return the function that turns the records of a `FromPort` source into events. The values of these events also
-    contain the record's turn; see `take_turns`.
+    contain the record's turn; see `turn_order`.
 
     :param key_event: function that turns the port's values into events
     """
@@ -111,7 +104,10 @@ def without_turn(event: KeyedEvent[Any]) -> KeyedEvent[Any]:
     return event._replace(value=event.value[-1])
 
 
-def take_turns(events: Iterable[tuple[Key, datetime, Any]]) -> Iterator[tuple[Key, datetime, Any]]:
-    """Yield the events of a `FromPort` source in order, with their values alone."""
-    for key, timestamp, (_, _, _, value) in in_key_order(events, lambda event: tuple(event[2][:3])):
-        yield key, timestamp, value
+def turn_order(values: Iterable[Sequence[Any]]) -> list[int]:
+    """Return the order of events of a `FromPort` source, as their positions.
+
+    :param values: the values of the events, which `fed_key_event` returned
+    """
+    turns = [(micros, key, number) for micros, key, number, _ in values]
+    return in_key_order(range(len(turns)), turns.__getitem__)

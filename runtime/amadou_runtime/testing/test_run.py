@@ -16,7 +16,7 @@ from amadou.engine import check_key, clock_time, pack, unpack
 from amadou.errors import AmadouError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shown_value
-from amadou_runtime.core.feeding import FedRecord, Turn
+from amadou_runtime.core.feeding import FedRecord
 from amadou_runtime.core.stages import depth
 from amadou_runtime.core.watermark import feed_stages
 from amadou_runtime.savepoint.fitting import check_job_fits
@@ -407,9 +407,9 @@ class TestRun:
         self._fed += 1
         if isinstance(record, ScriptedEvent):
             key, time, value = record.event
-            return ScriptedEvent(KeyedEvent(key, time, [*Turn(to_micros(time), None, self._fed), value]))
+            return ScriptedEvent(KeyedEvent(key, time, [to_micros(time), None, self._fed, value]))
         micros = 0 if timestamp is None else to_micros(timestamp)
-        return FedRecord(Turn(micros, None, self._fed), timestamp, encode(record))
+        return FedRecord((micros, None, self._fed), timestamp, encode(record))
 
     def _named_source(self, stage: str | None, source: str | None) -> tuple[str, str]:
         """Return the names of a stage and a source; for `None`, the name of the only source."""
