@@ -575,3 +575,14 @@ def test_a_table_needs_a_reference(tmp_path: Path) -> None:
         JobError, match=r"sources\['limits'\] is a table, but no reference of Unused has it as its source"
     ):
         Job("t", Unused(), {"in": MemorySource(), "limits": Rows(tmp_path)}, {"seen": MemorySink()})
+
+
+class ToldOfRows(Named):
+    def on_reference_changed(self, subject: Subject, change: ReferenceChange) -> None: ...
+
+
+def test_nobody_waits_for_a_call_that_rows_do_not_lead_to(tmp_path: Path) -> None:
+    """Rule d."""
+    sources = {"events": MemorySource(), "limits": Rows(tmp_path)}
+    with pytest.raises(JobError, match="all of its references are tables, whose rows do not lead to this call"):
+        Job("t", ToldOfRows(), sources, {"seen": MemorySink()})
