@@ -192,6 +192,13 @@ def test_values_are_ordered_by_time_and_key_and_keep_their_order(test_run: MakeR
     ]
 
 
+def test_values_before_1970_are_ordered_by_time_too(test_run: MakeRun) -> None:
+    """Rule d."""
+    century = -100 * 365 * 86_400.0
+    test = test_run(two()).add_event(event(century + 2, [1], "a")).add_event(event(century + 1, [2], "b"))
+    assert [each.value for each in test.run().events("fed")] == [("b", 2), ("a", 1)]
+
+
 def test_sources_and_ports_are_merged_by_time(test_run: MakeRun) -> None:
     """Rules d and 7 b."""
     first = Stage(Sender(), {"in": MemorySource()})

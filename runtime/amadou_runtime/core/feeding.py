@@ -36,7 +36,8 @@ def fed_records(collected: Iterable[Sequence[Any]]) -> list[FedRecord]:
     newest: dict[Key | None, int] = {}
     records = []
     for number, (key, timestamp, encoded) in enumerate(collected):
-        micros = newest[key] = max(to_micros(timestamp), newest.get(key, 0))
+        micros = to_micros(timestamp)
+        micros = newest[key] = max(micros, newest.get(key, micros))
         records.append(FedRecord((micros, key, number), timestamp, encoded))
     return in_key_order(records, itemgetter(0))
 
