@@ -48,7 +48,7 @@ class ReferenceTable:
         self._before: dict[Key, bytes | None] = {}
         self._times: dict[Key, int] = {}
         self._untimed: list[Columns] = []
-        """The entries whose times are not in `_times` yet: only updates need the times."""
+        """The last entries, whose times are not in `_times` yet: only updates need the times."""
         self._size = 0
         self.changes: Mapping[Key, Entry] = {}
         """The entries that the batch has changed."""
@@ -116,6 +116,7 @@ class ReferenceTable:
         """Make entries part of the table."""
         self._size += self._growth(entries.keys, entries.values)
         self._before.update(zip(entries.keys, entries.values, strict=True))
+        self._known_times()  # a table that is read again and again, without updates, must not keep all of its changes
         self._untimed.append(entries)
 
     def replaced_by(self, rows: Mapping[Key, bytes], micros: int) -> dict[Key, Entry]:

@@ -142,7 +142,7 @@ class Rows:
         return packed.letters
 
     def _add_groups(self, source: str, ordering: bytes, groups: Mapping[int, bytes]) -> None:
-        """Add a row for each key range.
+        """Add a row for each key range that has events.
 
         :param groups: packed events by key group
         """
