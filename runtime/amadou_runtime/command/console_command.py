@@ -63,7 +63,7 @@ def stored_run(
     from amadou_plugins.console import RunFacts, StoredRun
     from amadou_runtime._run import reproduced
     from amadou_runtime.command.load_job import load_job
-    from amadou_runtime.command.opened_state import whole_job
+    from amadou_runtime.command.opened_state import check_job
     from amadou_runtime.core.trigger import trigger_interval
     from amadou_runtime.spark.checkpoint import absolute, read_metadata
     from amadou_runtime.spark.files import Files, checkpoint_files, local_files
@@ -83,7 +83,12 @@ def stored_run(
         raise CheckpointError(checkpoint, "it does not exist: correct the path, or name another file system in a URI")
     files: Files = local or checkpoint_files(session(), place)
     metadata, record = read_metadata(files), read_job(files)
-    job = whole_job(target, params or {}, metadata)
+    job = reproduce = None
+    if target is not None:
+        loaded = load_job(target)
+        check_job(target, loaded, metadata)
+        job = loaded.with_params(params or {}, connectors=False)
+        reproduce = partial(reproduced, loaded, params or {})
     trigger, description = record.get("trigger"), record.get("description", {})
     sources = [
         qualified(stage, source["name"])
@@ -101,6 +106,6 @@ def stored_run(
         interval=trigger_interval(trigger),
         description=description,
         state=RunState(session, place, job),
-        reproduce=None if target is None else partial(reproduced, load_job(target), params or {}),
+        reproduce=reproduce,
     )
     return StoredRun(facts, partial(read_history, files), lambda: holder_of(files) is not None)

@@ -36,17 +36,14 @@ class Owned(Protocol):
         """The job's name."""
 
 
-def whole_job(target: str | None, params: Mapping[str, str], state: Owned) -> Job | None:
-    """Return the job, with all of its stages, to which the state of a run belongs; `None` if there is no target.
+def check_job(target: str, job: Job, state: Owned) -> None:
+    """Check that the state of a run, with all of its stages, belongs to a job.
 
-    :raises LoadError: the job cannot be loaded, or the state belongs to a different job
+    :param target: the target from which the job was loaded
+    :raises LoadError: the state belongs to a different job
     """
-    if target is None:
-        return None
-    job = load_job(target).with_params(params, connectors=False)
     if job.name != state.job:
         raise _other_job(target, state, [job.name])
-    return job
 
 
 def job_for(target: str | None, params: Mapping[str, str], state: Owned) -> Job | None:
