@@ -501,12 +501,6 @@ class Job(HandlerSettings):
         problems = []
         if hasattr(self.handler, ON_CHANGE) and not references:
             problems.append(f"{handler} defines {ON_CHANGE}, but has no reference: add a ReferenceSpec")
-        of = [self.sources.get(spec.source) for spec in references.values()]
-        if hasattr(self.handler, ON_CHANGE) and of and all(isinstance(source, TableSource) for source in of):
-            problems.append(
-                f"{handler} defines {ON_CHANGE}, but all of its references are tables, whose rows do not lead to this "
-                "call: use a source of events for a reference, or remove the method"
-            )
         problems += [
             f"{handler}.{name} needs the source {spec.source!r}, but the job has no source with this name (sources: "
             f"{sources}): correct the name, or add the source"

@@ -578,11 +578,72 @@ def test_a_table_needs_a_reference(tmp_path: Path) -> None:
 
 
 class ToldOfRows(Named):
-    def on_reference_changed(self, subject: Subject, change: ReferenceChange) -> None: ...
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.limits.watch(subject)
+
+    def on_reference_changed(self, subject: Subject, change: ReferenceChange) -> None:
+        limits = [self.limits.get(subject, key) for key in change.keys]
+        self.seen.collect(subject, (subject.key, list(change.keys), limits))
 
 
-def test_nobody_waits_for_a_call_that_rows_do_not_lead_to(tmp_path: Path) -> None:
-    """Rule d."""
-    sources = {"events": MemorySource(), "limits": Rows(tmp_path)}
-    with pytest.raises(JobError, match="all of its references are tables, whose rows do not lead to this call"):
-        Job("t", ToldOfRows(), sources, {"seen": MemorySink()})
+def told_job(directory: Path, refresh: timedelta | None = None, state: Any = "groups") -> Job:
+    return attrs.evolve(table_job(directory, refresh), handler=ToldOfRows(), state=state)
+
+
+@pytest.mark.parametrize("state", ["groups", "log"])
+@pytest.mark.spark
+def test_keys_are_told_about_the_rows_of_a_table(spark: Any, state: Any, tmp_path: Path) -> None:
+    """Rule d: even if no data arrives."""
+    (tmp_path / "table").write_text("a 1\nb 2\n")
+    bring(tmp_path, 1, "x", "y")
+    made, checkpoint = told_job(tmp_path, timedelta(seconds=0.2), state), str(tmp_path / "state")
+    running = start(made, spark, checkpoint=checkpoint, trigger="100 milliseconds")
+    try:
+        wait_for(lambda: running.summary.counts.keys == 2)
+        (tmp_path / "table").write_text("b 3\nc 4\n")
+        wait_for(lambda: len(seen(tmp_path)) == 2)
+        batches = running.summary.batches
+        wait_for(lambda: running.summary.batches > batches + 2)
+    finally:
+        running.stop()
+    assert sorted(seen(tmp_path)) == [(key, ["a", "b", "c"], [None, 3, 4]) for key in ("x", "y")]
+    (tmp_path / "table").write_text("c 5\n")
+    run(made, checkpoint=checkpoint, trigger="available-now")
+    assert sorted(seen(tmp_path)[2:]) == [(key, ["b", "c"], [None, 5]) for key in ("x", "y")]
+
+
+@pytest.mark.spark
+def test_keys_are_told_once_about_rows_if_a_batch_is_processed_again(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules d and e: the table changes between the crash and the next run."""
+    (tmp_path / "table").write_text("a 1\n")
+    bring(tmp_path, 1, "x")
+    state = str(tmp_path / "state")
+    run(told_job(tmp_path), checkpoint=state, trigger="available-now")
+    (tmp_path / "table").write_text("a 2\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(JsonLinesSink, "commit", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
+        with pytest.raises(SinkError, match="crash"):
+            run(told_job(tmp_path), checkpoint=state, trigger="available-now")
+    (tmp_path / "table").write_text("a 3\n")
+    run(told_job(tmp_path), checkpoint=state, trigger="available-now")
+    assert seen(tmp_path) == [("x", ["a"], [2]), ("x", ["a"], [3])]
+
+
+@pytest.mark.spark
+def test_keys_are_told_about_rows_after_rescaling_and_from_a_savepoint(spark: Any, tmp_path: Path) -> None:
+    """Rule d: batches are numbered anew, and engines change."""
+    (tmp_path / "table").write_text("a 1\n")
+    state, saved = str(tmp_path / "state"), str(tmp_path / "saved")
+    for number in range(3):
+        bring(tmp_path, number, "x")
+        (tmp_path / "table").write_text(f"a {number}\n")
+        run(told_job(tmp_path), checkpoint=state, trigger="available-now")
+    assert seen(tmp_path) == [("x", ["a"], [number]) for number in (1, 2)]
+    rescale(spark, state, partitions=3)
+    (tmp_path / "table").write_text("a 4\n")
+    run(told_job(tmp_path), checkpoint=state, to_savepoint=saved, trigger="available-now")
+    (tmp_path / "table").write_text("a 5\n")
+    run(told_job(tmp_path), engine="embedded", from_savepoint=saved)
+    assert seen(tmp_path)[2:] == [("x", ["a"], [number]) for number in (4, 5)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from amadou import Job, Key, KeyedEvent, ReferenceSpec, TableSource, from_micros
-from amadou.engine import pack, unpack
+from amadou.engine import ON_CHANGE, pack, unpack
 from amadou_runtime.core.events import Chunk, in_order
 from amadou_runtime.core.feeding import changed_events
 
@@ -90,9 +90,7 @@ class ReferenceTable:
             known = changes[key].micros if key in changes else times.get(key)
             if known is None or micros >= known:
                 changes[key] = Entry(micros, packed)
-        table = self.changed(changes)
-        table.newest = newest
-        return table
+        return self.changed(changes, newest)
 
     def _known_times(self) -> dict[Key, int]:
         for entries in self._untimed:
@@ -100,17 +98,25 @@ class ReferenceTable:
         self._untimed.clear()
         return self._times
 
-    def changed(self, changes: Mapping[Key, Entry]) -> "ReferenceTable":
-        """Return the table with other changes of a batch."""
+    def changed(self, changes: Mapping[Key, Entry], newest: int | None) -> "ReferenceTable":
+        """Return the table with other changes of a batch.
+
+        :param newest: the newest time of the events that the batch has brought, in microseconds
+        """
         table = ReferenceTable.__new__(ReferenceTable)
         table._before, table._times, table._untimed, table._size = self._before, self._times, self._untimed, self._size
-        table.changes, table.newest = changes, None
+        table.changes, table.newest = changes, newest
         return table
 
     def merge(self) -> None:
         """Make the changes of the batch part of the table, once the batch is complete."""
         changes, self.changes, self.newest = self.changed_columns(), {}, None
         self.take(changes)
+
+    def with_rows(self, rows: Columns) -> "ReferenceTable":
+        """Return the table with the rows of a table source that have changed before a batch."""
+        entries = map(Entry, rows.times, rows.values)
+        return self.changed(dict(zip(rows.keys, entries, strict=True)), max(rows.times))
 
     def take(self, entries: Columns) -> None:
         """Make entries part of the table."""
@@ -193,7 +199,12 @@ def read_table(source: TableSource, keying: Any, table: ReferenceTable, now: int
     keyed = keying.pack(list(source.records()), now)
     rows = {key: packed for events in keyed.events.values() for key, _, packed in updates_of([Chunk("", b"", events)])}
     changes = table.replaced_by({key: packed for key, packed in rows.items() if packed is not None}, now)
-    return table.changed(changes), keyed
+    return table.changed(changes, now), keyed
+
+
+def told_tables(job: Job) -> bool:
+    """Return `True` if a job tells keys about changed rows of tables."""
+    return bool(job.table_sources) and hasattr(job.handler, ON_CHANGE)
 
 
 def new_tables(job: Job) -> dict[str, ReferenceTable]:

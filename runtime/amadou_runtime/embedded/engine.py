@@ -29,7 +29,7 @@ from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
-from amadou_runtime.core.references import ReferenceTable, new_tables, read_table, with_updates
+from amadou_runtime.core.references import ReferenceTable, new_tables, read_table, told_tables, with_updates
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stages import depth, errors_of_stage, whole_report
 from amadou_runtime.core.vectorized import handler_for
@@ -205,7 +205,8 @@ class Embedded:
         for source, table in self._tables.items():
             name = self._job.reference_sources[source].name
             self.references[name], _ = read_table(table, self._keying[source], self.references[name], now)
-            self.references[name].merge()
+            if not told_tables(self._job):
+                self.references[name].merge()
 
     def store(self, result: BatchResult) -> BatchResult:
         """Store the state after a batch. Return the result with the counts of the state."""

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -21,6 +21,7 @@ from amadou.event_time import END_OF_TIME
 from amadou.text import qualified
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
+from amadou_runtime.core.references import told_tables
 from amadou_runtime.core.watermark import Newest, Reading, Watermark, feed_stages
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus
@@ -39,6 +40,10 @@ def stream_name(source: str, stage: str = "") -> str:
     return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", qualified(stage, source))
 
 
+WAKE_UPS: Final = stream_name("")
+"""Spark's name for the stream of the wake-up source."""
+
+
 def source_name(stream: str) -> str:
     """Return the source whose stream has a name; see `stream_name`."""
     return re.sub(r"_([0-9a-f]+)_", lambda found: chr(int(found[1], 16)), stream.removeprefix("amadou_"))
@@ -48,6 +53,12 @@ def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
     """Return the end offsets that Spark planned for a batch, by stream."""
     lines = (files.read(f"offsets/{number}") or "").splitlines()[2:]
     return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+
+
+def is_woken(files: Files, number: int) -> bool:
+    """Return `True` if the wake-up source adds rows to a batch, so that Spark calls every key range."""
+    offsets, before = planned_offsets(files, number), planned_offsets(files, number - 1)
+    return offsets.get(WAKE_UPS) != before.get(WAKE_UPS)
 
 
 def last_commit(files: Files) -> int | None:
@@ -79,6 +90,8 @@ class BatchTime:
     called: Sequence[int] = ()
     references: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     """For each reference, the names of the files with its entries before the batch; see `reference_files`."""
+    told: Mapping[str, str] = attrs.field(factory=dict)
+    """For each reference whose table has changed, the one of these files with the changes, if keys are told."""
 
     @staticmethod
     def hand_to_tasks(times: "Mapping[str, BatchTime]", spark: Any) -> None:
@@ -159,10 +172,12 @@ class Clock(Protocol):
     def begin(self, number: int) -> dict[str, BatchTime]:
         """Set and return the watermarks and the processing time of a batch, by stage."""
 
-    def end(self, number: int, newest: Mapping[str, Newest]) -> None:
+    def end(self, number: int, newest: Mapping[str, Newest], due: int | None) -> None:
         """Record a batch's progress before Spark marks the batch as completed.
 
         :param newest: the newest event times in the batch, by stage
+        :param due: the clock time in microseconds at which a batch has to begin even if no data arrives; `None` for no
+            such time
         """
 
 
@@ -170,20 +185,23 @@ class RunClock:
     """The clock of a run with a checkpoint; see `Clock`.
 
     :param directory: local directory for files that other processes on this machine read
-    :param ends: `True` if the run ends when all available input has been read
     :param first: the stage that Spark processes first; see `timeouts`
+    :param batches_before: see `CheckpointMetadata`
+    :param ends: `True` if the run ends when all available input has been read
     :raises CheckpointError: the progress that the last run recorded cannot be read
     """
 
-    def __init__(self, job: Job, files: Files, directory: Path, first: str, *, ends: bool) -> None:
+    def __init__(self, job: Job, files: Files, directory: Path, first: str, batches_before: int, *, ends: bool) -> None:
         self._files = files
         self._directory = directory
         self.wake_up = directory / "wake-up.json"
         """The file that the wake-up source reads."""
         self._first = first
+        self._batches_before = batches_before
         self._clocks = {name: _StageClock(name, stage, files, ends=ends) for name, stage in job.by_stage.items()}
         self.stages = {name: clock.progress for name, clock in self._clocks.items()}
-        self.wakes = bool(job.stages) or any(stage.idle_after for stage in job.by_stage.values())
+        tells = any(told_tables(stage) for stage in job.by_stage.values())
+        self.wakes = bool(job.stages) or tells or any(stage.idle_after for stage in job.by_stage.values())
         """`True` if the job needs the wake-up source."""
         sources = [(name, source) for name, stage in job.by_stage.items() for source in stage.stream_sources]
         idles = any(stage.idle_after for stage in job.by_stage.values())
@@ -199,7 +217,7 @@ class RunClock:
         done = last_commit(files)
         if done is not None:
             self._load(done)
-            self._plan_wake_up(done)
+            self._plan_wake_up(done, 0 if tells else None)
 
     def flush(self) -> None:
         """Advance the watermark to the maximum timestamp."""
@@ -241,7 +259,7 @@ class RunClock:
             return None
         return self._directory / f"{stream_name(source, stage)}.json"
 
-    def end(self, number: int, newest: Mapping[str, Newest]) -> None:
+    def end(self, number: int, newest: Mapping[str, Newest], due: int | None) -> None:
         now = clock_time()
         for stage, clock in self._clocks.items():
             clock.end(newest[stage], now, self._now)
@@ -251,7 +269,7 @@ class RunClock:
         self._files.write(f"{CLOCK_DIRECTORY}/{number}", written_clock(kept))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
-        self._plan_wake_up(number)
+        self._plan_wake_up(number, due)
 
     def _feed(self) -> None:
         feed_stages({stage: clock.watermark for stage, clock in self._clocks.items()})
@@ -272,19 +290,21 @@ class RunClock:
             if path is not None:
                 write_json(path, clock.watermark.newest_times(source))
 
-    def _plan_wake_up(self, done: int) -> None:
-        """Plan the batch that fires the next timer if no data arrives."""
+    def _plan_wake_up(self, done: int, due: int | None) -> None:
+        """Plan the batch that fires the next timer, or reads tables, if no data arrives.
+
+        :param due: the clock time at which tables are to be read
+        """
         if not self.wakes:
             return
         now = clock_time()
         if self._flushes and any(progress.watermark != END_OF_TIME for progress in self.stages.values()):
-            WakeUp(done, now).write(self.wake_up)
-            return
+            due = now
         timers = {stage: clock.next_timer for stage, clock in self._clocks.items()}
-        times = (self._reaches(stage, timer, now) for stage, timer in timers.items() if timer is not None)
+        times = [due, *(self._reaches(stage, timer, now) for stage, timer in timers.items() if timer is not None)]
         at = min((time for time in times if time is not None), default=None)
         if at is not None:
-            WakeUp(done, at).write(self.wake_up)
+            WakeUp(self._batches_before + done, at).write(self.wake_up)
 
     def _reaches(self, stage: str, micros: int, now: int) -> int | None:
         """Return the clock time at which a stage's watermark, or those that it waits for, reach an event time if no

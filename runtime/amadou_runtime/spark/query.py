@@ -23,7 +23,7 @@ from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_interval
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
-from amadou_runtime.spark.clock import RunClock, last_commit, stream_name
+from amadou_runtime.spark.clock import WAKE_UPS, RunClock, last_commit, stream_name
 from amadou_runtime.spark.control import Control
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.history import HistoryWriter, read_history
@@ -128,7 +128,8 @@ def _query(
     plan_due_batch(files, last_batch(files), anyway=flushes is not None)
     if letters:
         note(files, letters)
-    clock = RunClock(job, files, Path(_temporary()), identity.stages[0], ends=trigger == AVAILABLE_NOW)
+    first, before = identity.stages[0], identity.batches_before
+    clock = RunClock(job, files, Path(_temporary()), first, before, ends=trigger == AVAILABLE_NOW)
     if flushes is not None:
         clock.flush()
     payload = flushes and flushes.payload
@@ -204,7 +205,7 @@ def _wake_ups(spark: Any, path: Path, ranges: int) -> Any:
     from amadou_runtime.spark.wake_source import WakeSource  # needs pyspark
 
     spark.dataSource.register(WakeSource)
-    reader = spark.readStream.name(stream_name("")).format(WakeSource.name())
+    reader = spark.readStream.name(WAKE_UPS).format(WakeSource.name())
     return reader.option("path", str(path)).option("ranges", ranges).load()
 
 

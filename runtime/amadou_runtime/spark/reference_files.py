@@ -29,10 +29,11 @@ from amadou_runtime.core.references import (
     new_tables,
     read_table,
     saved_name,
+    told_tables,
     with_updates,
 )
 from amadou_runtime.savepoint.savepoint import Savepoint
-from amadou_runtime.spark.clock import CLOCK_DIRECTORY
+from amadou_runtime.spark.clock import CLOCK_DIRECTORY, is_woken
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.files import Files
 
@@ -43,6 +44,8 @@ _LARGE: Final = 1 << 20
 """Size of the files with changes, in bytes, from which on they are merged into a file with all entries, provided that
 they are larger than the last such file.
 """
+_RETRY: Final = 1_000_000
+"""Time in microseconds until a table is read again that could not be read."""
 _logger = logging.getLogger("amadou")
 
 
@@ -66,19 +69,25 @@ class WorkerReferences:
         """
         if self._batch is None or self._batch[0] != time.number:
             for name, files in time.references.items():
-                self._load(name, list(files))
-            self._batch = time.number, with_updates(self._job, self._before, updates)
+                self._load(name, [file for file in files if file != time.told.get(name)])
+            told = {name: self._before[name].with_rows(_entries(file)) for name, file in time.told.items()}
+            self._batch = time.number, with_updates(self._job, {**self._before, **told}, updates)
         return self._batch[1]
 
     def _load(self, name: str, files: list[str]) -> None:
-        from pyspark import SparkFiles
-
         loaded = self._loaded[name]
         if files[: len(loaded)] != loaded:
             self._before[name], loaded = ReferenceTable(), []
         for file in files[len(loaded) :]:
-            self._before[name].take(_unpacked(Path(SparkFiles.get(file)).read_bytes()))
+            self._before[name].take(_entries(file))
         self._loaded[name] = files
+
+
+def _entries(file: str) -> Columns:
+    """Return the entries in a file that Spark has sent to this executor."""
+    from pyspark import SparkFiles
+
+    return _unpacked(Path(SparkFiles.get(file)).read_bytes())
 
 
 class StageReferences:
@@ -109,6 +118,9 @@ class StageReferences:
         """The files that a file with all entries replaces once its batch is completed."""
         self._due = dict.fromkeys(job.table_sources, 0)
         """The clock time in microseconds at which each table is to be read again."""
+        self._tells = told_tables(job)
+        self.told: dict[str, str] = {}
+        """See `BatchTime.told`."""
         self._planned: set[str] = set()
         """The references whose table an earlier run has read for the next batch."""
         for name in self.tables:
@@ -123,6 +135,8 @@ class StageReferences:
         planned, self._planned = self._planned, set()
         if not self._keying or self._files.exists(f"{CLOCK_DIRECTORY}/{number}-began"):
             return
+        if self._tells and number > 0 and not is_woken(self._files, number):
+            return  # Spark does not call all keys in this batch
         now = clock_time()
         for source, of in self._job.table_sources.items():
             if now >= self._due[source] and self._job.reference_sources[source].name not in planned:
@@ -135,11 +149,26 @@ class StageReferences:
         except SourceError as error:
             if not self._due[source]:
                 raise
+            self._due[source] = now + _RETRY
             _logger.warning("job %s: the reference %s keeps its entries: %s", self._job.name, name, error)
             return
         self._due[source] = END_OF_TIME if of.refresh is None else now + of.refresh // MICROSECOND
         if table.changes:
             self._store_changes(name, number, _ROWS, table)
+            if number > 0:  # in batch 0, no key watches a reference yet
+                self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        """Tell keys about the changes in the last file."""
+        if self._tells:
+            self.told[name] = self._sent[name][-1]
+
+    @property
+    def due(self) -> int | None:
+        """The clock time in microseconds at which a batch has to begin so that keys are told about the rows of tables;
+        `None` if none has to.
+        """
+        return min(self._due.values()) if self._tells else None
 
     @property
     def sent(self) -> dict[str, list[str]]:
@@ -153,7 +182,7 @@ class StageReferences:
         """
         for file in self._replaced:
             self._files.remove(file)
-        self._replaced = []
+        self._replaced, self.told = [], {}
         for name, table in with_updates(self._job, self.tables, (Chunk(*chunk) for chunk in chunks)).items():
             if table.changes:
                 self._store_changes(name, number, _CHANGES, table)
@@ -202,6 +231,8 @@ class StageReferences:
             packed = _read(self._files, f"{path}/{number}-{kind}")
             self.tables[name].take(_unpacked(packed))
             self._send(name, number, kind, packed)
+        if name in self._planned:
+            self._tell(name)
 
 
 def table_at(files: Files, name: str, batch: int) -> ReferenceTable:

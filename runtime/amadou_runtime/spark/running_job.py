@@ -38,6 +38,7 @@ from amadou_runtime.spark.payload import Payload
 from amadou_runtime.spark.reference_files import StageReferences
 from amadou_runtime.spark.savepoints.service import SavepointService
 from amadou_runtime.spark.spark_errors import own_error, root_cause, without_plans
+from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, by_stage, error_from
 
 _logger = logging.getLogger("amadou")
@@ -263,7 +264,7 @@ class RunningJob:
         began = time.monotonic()
         try:
             self._read_tables(number)
-            times = self._with_references(self._clock.begin(number))
+            times = self._with_references(self._clock.begin(number), identity)
             results = self._processed(frame, number, times)
             down = self._commit(identity, results, number, times)
         except AmadouError as error:
@@ -285,9 +286,12 @@ class RunningJob:
             with errors_of_stage(stage):
                 references.read_tables(number)
 
-    def _with_references(self, times: dict[str, BatchTime]) -> dict[str, BatchTime]:
-        given = {stage: references.sent for stage, references in self._references.items()}
-        return {stage: attrs.evolve(time, references=given.get(stage, {})) for stage, time in times.items()}
+    def _with_references(self, times: dict[str, BatchTime], identity: CheckpointMetadata) -> dict[str, BatchTime]:
+        times = dict(times)
+        for stage, references in self._references.items():
+            called = range_numbers(identity.key_ranges) if references.told else times[stage].called
+            times[stage] = attrs.evolve(times[stage], references=references.sent, told=references.told, called=called)
+        return times
 
     def _report(self, number: int, began: float, result: Summary, down: Mapping[str, bool], stage: str) -> BatchReport:
         """Return the report of a batch of a stage."""
@@ -352,7 +356,8 @@ class RunningJob:
             references.take(number, results[name].updates)
         for progress, ranges, letters, state in after:
             progress.ranges, progress.letters, progress.dependency_state = ranges, letters, state
-        self._clock.end(number, {name: result.newest for name, result in results.items()})
+        due = min((each.due for each in self._references.values() if each.due is not None), default=None)
+        self._clock.end(number, {name: result.newest for name, result in results.items()}, due)
         results[identity.stages[-1]].stage_seconds["committing"] = time.perf_counter() - began
         return down
 

@@ -18,6 +18,8 @@ count batches, one millisecond per batch:
    driver writes a file with the processing time at which the next timer will be due (`WakeUp`). A separate source
    (`wake_source`) reads the file and, at that time, adds an empty row for each key range. These rows do not have an
    event time: they only make Spark call the ranges.
+5. If keys are told about the rows of a table (`on_reference_changed`), the run reads the table in a batch in which the
+   wake-up source calls every key range, and plans such a call for the time at which the table is to be read again.
 
 In a job with several stages, this holds for the first stage. The others do not have Spark timers: the stage before adds
 an empty row for each range that has something to do (`BatchTime.called`). The wake-up source also starts the batches in
@@ -60,7 +62,8 @@ def set_timer(handle: Any, times: Any) -> None:
 class WakeUp(NamedTuple):
     """A call to every key range, planned by the driver.
 
-    :param batch: number of the batch after which the call was planned; at most one call is planned after each batch
+    :param batch: number of the batch after which the call was planned, counted from before the checkpoint was rescaled;
+        at most one call is planned after each batch
     :param at: processing time at which the call is due, in microseconds since 1970
     """
 

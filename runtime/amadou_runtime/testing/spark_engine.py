@@ -48,7 +48,7 @@ class _ScriptClock:
             for stage, progress in self.stages.items()
         }
 
-    def end(self, number: int, newest: Mapping[str, Newest]) -> None: ...
+    def end(self, number: int, newest: Mapping[str, Newest], due: int | None) -> None: ...
 
 
 class SparkEngine:
