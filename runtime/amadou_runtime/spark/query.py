@@ -183,7 +183,8 @@ def _query(
     )
     control.running = running
     with _start_errors(f"the run of {job.name!r}"):
-        stages = {stage: StatefulStage(payload.of_stage(stage)) for stage in identity.stages}
+        names = identity.stages
+        stages = {name: StatefulStage(payload.of_stage(name), names[at + 1 :]) for at, name in enumerate(names)}
         return run_query(running, keyed, stages, identity, files.checkpoint, trigger)
 
 
@@ -229,10 +230,10 @@ def run_query(
         rows = reduce(lambda left, right: left.unionByName(right), inputs)
         if position == 0:
             rows = rows.withWatermark("event_time", "0 seconds")
-        later = identity.stages[position + 1 :]
-        output = OutputStage(stages[name].payload, identity.run, identity.batches_before, later)
+        following = identity.stages[position + 1 :][:1]
+        output = OutputStage(stages[name].payload, identity.run, identity.batches_before, *following)
         processed = stateful_results(rows, stages[name], identity, name)
-        results = processed.mapInArrow(output, KEYED if later else RESULT)
+        results = processed.mapInArrow(output, KEYED if following else RESULT)
     writer = (
         results.writeStream.queryName(identity.job)
         .outputMode(output_mode(identity))

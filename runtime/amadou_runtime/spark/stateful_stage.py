@@ -4,7 +4,7 @@ A failing callback does not fail its task: the stage sends the error to the driv
 error to the user. Spark therefore does not retry the task; a retry would fail, too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import unpack_compressed
 from amadou_runtime.spark.key_range import KeyRange, StoredRange, StoreResult
 from amadou_runtime.spark.keying_stage import REFERENCE_GROUP, REPORT_RANGE
+from amadou_runtime.spark.passed_rows import take_fed
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, error_fields
@@ -70,19 +71,24 @@ class StatefulStage:
     """
 
     payload: Payload
+    later: Sequence[str] = ()
+    """Names of the stages that Spark processes after this one, in order."""
 
     def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
-        """Process a key range's rows, and return a data frame with the packed `Summary`. Rows that do not belong to a
-        key range are returned unchanged.
+        """Process a key range's rows, and return a data frame with the packed `Summary` and the rows for later stages.
+        Rows that do not belong to a key range are returned unchanged.
         """
         chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
         if number < 0:
-            return results_of(number, chunks)
+            return results_of((number, chunk) for chunk in chunks)
+        summary, rows = Summary(), list[tuple[int, bytes]]()
         try:
             summary = self._process(number, chunks, state)
+            if summary.error is None:
+                rows += take_fed(self.payload, self.later, summary.outputs)
         except AmadouError as error:
-            summary = Summary(error=error_fields(error))
-        return results_of(REPORT_RANGE, [summary.pack()])
+            summary.error = error_fields(error)
+        return results_of([*rows, (REPORT_RANGE, summary.pack())])
 
     def _process(self, number: int, packed: list[bytes], state: RangeState) -> Summary:
         """Process a key range's chunks, and store the range's state.
@@ -137,11 +143,11 @@ class StatefulStage:
         return Evaluation(evaluate(worker.job, time.dependency_state, newest, oldest, time.number), {}, {})
 
 
-def results_of(number: int, results: list[bytes]) -> Any:
+def results_of(rows: Iterable[tuple[int, bytes]]) -> Any:
     """Return a data frame with the columns of `RESULT`."""
     import pandas as pd
 
-    return pd.DataFrame({"range": [number] * len(results), "result": results})
+    return pd.DataFrame(rows, columns=["range", "result"])
 
 
 def _unpacked(

@@ -22,7 +22,7 @@ from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import StoredRange
 from amadou_runtime.spark.keying_stage import REPORT_RANGE, KeyingStage, Rows, order_of
 from amadou_runtime.spark.modules import loads
-from amadou_runtime.spark.output_stage import passing_row
+from amadou_runtime.spark.passed_rows import passed_row
 from amadou_runtime.spark.payload import Worker
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.stateful_stage import RangeState, StatefulStage
@@ -107,7 +107,7 @@ class ScriptedKeyingStage(KeyingStage):
             with errors_of_stage(stage):
                 self._key_stage(payload.opened(), later, of_stage, place)
             for target, chunk in later.pairs():
-                rows.add(*passing_row(stage, target, chunk))
+                rows.add(*passed_row(stage, target, chunk))
 
     def _key_stage(self, worker: Worker, rows: Rows, records: Iterable[Any], place: tuple[str, int, int]) -> None:
         name, position, number = place

@@ -39,7 +39,7 @@ from amadou_runtime.spark.spread import range_groups, range_numbers
 from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RangeState, results_of
 from amadou_runtime.spark.summary import Summary, by_stage, error_fields, error_from
-from amadou_runtime.spark.timeouts import batch_event_time
+from amadou_runtime.spark.timeouts import WAKE_UP, batch_event_time
 
 _MARK: Final = "loading.json"
 _STREAM: Final = "amadou__loading"
@@ -236,13 +236,11 @@ class LoadingStage:
         """
         chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
         if number < 0:  # the summaries of the stages before
-            return results_of(number, chunks)
-        import pandas as pd
-
-        results = [results_of(REPORT_RANGE, [self._filled(number, state).pack()])]
+            return results_of((number, chunk) for chunk in chunks)
+        results = [(REPORT_RANGE, self._filled(number, state).pack())]
         if self.stage != self.metadata.stages[-1]:
-            results.append(results_of(number, [b""]))
-        return pd.concat(results)
+            results.append((number, WAKE_UP))
+        return results_of(results)
 
     def _filled(self, number: int, state: RangeState) -> Summary:
         """Store the state. Return the results."""

@@ -1,0 +1,67 @@
+"""Rows for later stages of a job.
+
+The stateful stage keys the values of ports that feed other stages, in the task that has collected them. The stages in
+between pass the rows on.
+"""
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+from amadou.engine import fed_output, pack, unpack
+from amadou_runtime.core.events import FED
+from amadou_runtime.core.feeding import fed_records
+from amadou_runtime.core.stages import errors_of_stage
+from amadou_runtime.spark.clock import BatchTime
+from amadou_runtime.spark.keying_stage import Rows, blocks_of
+from amadou_runtime.spark.payload import Payload
+
+_PASSED = -3
+"""Range numbers from this one downwards are those of rows for later stages: with the stage's name, the range number
+there, and the chunk. There is a number for each range, so that the rows are spread over the tasks.
+"""
+
+
+def passed_row(stage: str, number: int, chunk: bytes) -> tuple[int, bytes]:
+    """Return the range number and the chunk of a row that stages pass on.
+
+    :param stage: the stage that the row is meant for
+    :param number: the range number there
+    """
+    return _PASSED - abs(number), pack([stage, number, chunk])
+
+
+def row_for(stage: str, number: int, packed: bytes) -> tuple[int, bytes]:
+    """Return a row for the next stage: unpacked if it is meant for this stage, otherwise as it is.
+
+    :param stage: the next stage
+    """
+    if number > _PASSED:
+        return number, packed
+    target, there, chunk = unpack(packed)
+    return (there, chunk) if target == stage else (number, packed)
+
+
+def take_fed(payload: Payload, later: Sequence[str], outputs: dict[str, list[Any]]) -> Iterator[tuple[int, bytes]]:
+    """Take the values for other stages from the outputs of a key range, and yield them as keyed rows.
+
+    :param later: names of the stages that Spark processes after this one
+    :raises AmadouError: a value cannot be keyed
+    """
+    fed = {port: outputs.pop(fed_output(port), []) for port in payload.load().job.feeds}
+    for name in later:
+        of = payload.of_stage(name)
+        for source, feeds in of.load().job.fed_sources.items():
+            if feeds.stage == payload.stage and fed[feeds.port]:
+                yield from _keyed(of, source, fed[feeds.port])
+
+
+def _keyed(payload: Payload, source: str, collected: list[Any]) -> Iterator[tuple[int, bytes]]:
+    worker, time, began = payload.opened(), BatchTime.of_task(payload.stage), perf_counter()
+    for records in blocks_of(fed_records(collected)):
+        rows = Rows(payload, time, began)
+        with errors_of_stage(payload.stage):
+            rows.add_events(source, "", FED, records, worker)
+        for number, chunk in rows.pairs():
+            yield passed_row(payload.stage, number, chunk)
+        began = perf_counter()
