@@ -147,10 +147,12 @@ def _run_on_spark(
         running = process(savepoint=savepoint, schedule=schedule)
         _follow(running, stop, on_progress)
         summary = running.summary
-        if flush and not running.is_stopping:
-            flushing = process(flushes=running)
-            _follow(flushing, stop, on_progress)
-            summary = summary.then(flushing.summary)
+        is_flushed = not flush
+        while (not is_flushed and not running.is_stopping) or running.goes_on:
+            is_flushed = is_flushed or not running.goes_on
+            running = process(after=running, flush=flush and is_flushed)
+            _follow(running, stop, on_progress)
+            summary = summary.then(running.summary)
         if to_savepoint is not None:
             assert checkpoint is not None
             write_savepoint(spark, absolute(checkpoint), Path(to_savepoint))

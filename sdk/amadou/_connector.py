@@ -49,6 +49,9 @@ class Source:
 
     NEWEST_OPTION: ClassVar[str] = "amadou.newest"
     """Name of the reader option that contains the path of the file with the newest event times; see `read_stream`."""
+    START_OPTION: ClassVar[str] = "amadou.start"
+    ENDS_OPTION: ClassVar[str] = "amadou.ends"
+    """Names of reader options for `amadou.data_source` on Spark 4.0 and 4.1."""
 
     key_event: Callable[[Any], Any] | None = None
     """Function that turns this source's records into events; `None` to use the handler's `key_event`."""

@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from amadou.data_source import DataSource, DataSourceStreamReader, InputPartition, SupportsTriggerAvailableNow
 
 # Spark defines the method names.
 # ruff: noqa: N802

@@ -12,10 +12,10 @@ from amadou.text import qualified
 from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
-from amadou_runtime.spark.clock import planned_offsets, stream_name
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import range_count
 from amadou_runtime.spark.lease import holder_of
+from amadou_runtime.spark.streams import planned_offsets, stream_name
 
 _FILE = "amadou.json"
 _FORMAT = 4

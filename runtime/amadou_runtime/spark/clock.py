@@ -7,10 +7,9 @@ Spark's files. So the watermarks are the same when a run resumes, or reprocesses
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -18,7 +17,6 @@ from amadou import Job, PartitionOffset, PartitionReport, Source
 from amadou.engine import clock_time
 from amadou.errors import CheckpointError, RunError
 from amadou.event_time import END_OF_TIME
-from amadou.text import qualified
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.references import told_tables
@@ -26,39 +24,11 @@ from amadou_runtime.core.watermark import Newest, Reading, Watermark, feed_stage
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus
 from amadou_runtime.spark.local_file import write_json
+from amadou_runtime.spark.streams import needs_wake_ups, planned_offsets, stream_log, stream_name
 from amadou_runtime.spark.timeouts import WakeUp
 
 CLOCK_DIRECTORY = "clock"
 _PROPERTY = "amadou.time"
-
-
-def stream_name(source: str, stage: str = "") -> str:
-    """Return Spark's name for a source's stream. The name does not change if other sources are added or removed.
-
-    :param stage: the name of the source's stage; empty in a job with one handler
-    """
-    return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", qualified(stage, source))
-
-
-WAKE_UPS: Final = stream_name("")
-"""Spark's name for the stream of the wake-up source."""
-
-
-def source_name(stream: str) -> str:
-    """Return the source whose stream has a name; see `stream_name`."""
-    return re.sub(r"_([0-9a-f]+)_", lambda found: chr(int(found[1], 16)), stream.removeprefix("amadou_"))
-
-
-def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
-    """Return the end offsets that Spark planned for a batch, by stream."""
-    lines = (files.read(f"offsets/{number}") or "").splitlines()[2:]
-    return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
-
-
-def is_woken(files: Files, number: int) -> bool:
-    """Return `True` if the wake-up source adds rows to a batch, so that Spark calls every key range."""
-    offsets, before = planned_offsets(files, number), planned_offsets(files, number - 1)
-    return offsets.get(WAKE_UPS) != before.get(WAKE_UPS)
 
 
 def last_commit(files: Files) -> int | None:
@@ -169,6 +139,9 @@ class Clock(Protocol):
     """The progress of each stage. The engine sets all of it, but for watermarks and partitions, before it calls `end`.
     """
 
+    is_due: bool
+    """`True` if a batch is due even if no data arrives."""
+
     def begin(self, number: int) -> dict[str, BatchTime]:
         """Set and return the watermarks and the processing time of a batch, by stage."""
 
@@ -176,8 +149,8 @@ class Clock(Protocol):
         """Record a batch's progress before Spark marks the batch as completed.
 
         :param newest: the newest event times in the batch, by stage
-        :param due: the clock time in microseconds at which a batch has to begin even if no data arrives; `None` for no
-            such time
+        :param due: the clock time in microseconds at which a batch has to begin even if no data arrives: 0 if the run
+            has not read a table yet; `None` for no such time
         """
 
 
@@ -201,7 +174,7 @@ class RunClock:
         self._clocks = {name: _StageClock(name, stage, files, ends=ends) for name, stage in job.by_stage.items()}
         self.stages = {name: clock.progress for name, clock in self._clocks.items()}
         tells = any(told_tables(stage) for stage in job.by_stage.values())
-        self.wakes = bool(job.stages) or tells or any(stage.idle_after for stage in job.by_stage.values())
+        self.wakes = needs_wake_ups(job)
         """`True` if the job needs the wake-up source."""
         sources = [(name, source) for name, stage in job.by_stage.items() for source in stage.stream_sources]
         idles = any(stage.idle_after for stage in job.by_stage.values())
@@ -211,6 +184,9 @@ class RunClock:
         self._notes_beginnings = self._looks_at_plans or limits or has_tables
         self._planned: tuple[int | None, dict[str, str]] = (None, {})
         self._flushes = False
+        self._ends = ends
+        self.is_due = False
+        """`True` if a batch is due even if no data arrives."""
         self._starts = True
         """`True` until the first batch of the run has begun."""
         self._now = 0
@@ -269,6 +245,8 @@ class RunClock:
         self._files.write(f"{CLOCK_DIRECTORY}/{number}", written_clock(kept))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
+        if self._ends and due:  # with a short interval, the run would never end
+            due = None
         self._plan_wake_up(number, due)
 
     def _feed(self) -> None:
@@ -303,6 +281,7 @@ class RunClock:
         timers = {stage: clock.next_timer for stage, clock in self._clocks.items()}
         times = [due, *(self._reaches(stage, timer, now) for stage, timer in timers.items() if timer is not None)]
         at = min((time for time in times if time is not None), default=None)
+        self.is_due = at is not None and at <= now
         if at is not None:
             WakeUp(self._batches_before + done, at).write(self.wake_up)
 
@@ -428,5 +407,5 @@ class _StageClock:
     def _partitions(self, source: str, offset: str | None) -> Mapping[str, PartitionOffset] | None:
         if offset is None or offset == "-":  # Spark writes "-" for a source that has no offset yet
             return None
-        log = f"{self._files.checkpoint}/sources/{stream_name(source, self._name)}"
+        log = f"{self._files.checkpoint}/{stream_log(self._files, stream_name(source, self._name))}"
         return self.job.sources[source].partition_offsets(json.loads(offset), log)

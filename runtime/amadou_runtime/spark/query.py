@@ -23,7 +23,7 @@ from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_interval
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
-from amadou_runtime.spark.clock import WAKE_UPS, RunClock, last_commit, stream_name
+from amadou_runtime.spark.clock import RunClock, last_commit
 from amadou_runtime.spark.control import Control
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.history import HistoryWriter, read_history
@@ -41,6 +41,7 @@ from amadou_runtime.spark.session import own_session, partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
 from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
+from amadou_runtime.spark.streams import WAKE_UPS, begin_streams, planned_offsets, stream_name
 from amadou_runtime.spark.timeouts import plan_due_batch
 from amadou_runtime.spark.worker_end import end_lookup
 
@@ -61,7 +62,8 @@ def start(
     schedule: Schedule | None = None,
     trigger: str | None = None,
     conf: Mapping[str, str] = MappingProxyType({}),
-    flushes: RunningJob | None = None,
+    after: RunningJob | None = None,
+    flush: bool = False,
     letters: Sequence[ReplayedLetter] = (),
 ) -> RunningJob:
     """Start a job on a Spark session. The session is not stopped when the run ends.
@@ -78,8 +80,8 @@ def start(
         batches, such as `"5 seconds"`. The default is `"available-now"` if all sources are bounded; otherwise, batches
         run back to back
     :param conf: Spark SQL settings for this run
-    :param flushes: a run whose input has ended. The new run continues that run with the same in-memory state, and
-        advances the watermark to the maximum timestamp so that every timer fires
+    :param after: a run whose input has ended. The new run continues that run with the same in-memory state
+    :param flush: `True` to advance the watermark to the maximum timestamp so that every timer fires
     :param letters: dead letters to replay, all in one batch
     :raises CheckpointError: the checkpoint does not fit the job, or cannot be read or written
     :raises SavepointError: the savepoint does not fit the job, or cannot be read
@@ -103,7 +105,7 @@ def start(
         if savepoint is not None:
             loading = own_session(spark, job.key_groups, checkpoint, {**conf, **LOADING_CONF})
             load_savepoint(loading, files, job, savepoint)
-        running = _query(job, own, files, hooks, trigger, flushes, letters, is_kept=kept is not None)
+        running = _query(job, own, files, hooks, trigger, after, letters, flush=flush, is_kept=kept is not None)
         running.hold(lease, None if kept is None else SavepointService(own, files, job.name, schedule))
     return running
 
@@ -114,9 +116,10 @@ def _query(
     files: Files,
     hooks: RunHooks,
     trigger: str | None,
-    flushes: RunningJob | None,
+    after: RunningJob | None,
     letters: Sequence[ReplayedLetter],
     *,
+    flush: bool,
     is_kept: bool,
 ) -> RunningJob:
     """Start the job's query on its checkpoint; see `start`.
@@ -125,23 +128,32 @@ def _query(
     :param is_kept: `False` if the checkpoint is temporary
     """
     identity = open_checkpoint(files, job, partitions=partitions_of(own))
-    plan_due_batch(files, last_batch(files), anyway=flushes is not None)
+    streams, ends = begin_streams(files, job, identity.stages), trigger == AVAILABLE_NOW
+    plan_due_batch(files, last_batch(files), anyway=flush)
     if letters:
         note(files, letters)
     first, before = identity.stages[0], identity.batches_before
-    clock = RunClock(job, files, Path(_temporary()), first, before, ends=trigger == AVAILABLE_NOW)
-    if flushes is not None:
+    clock = RunClock(job, files, Path(_temporary()), first, before, ends=ends)
+    planned = planned_offsets(files, last_batch(files))
+    if flush:
         clock.flush()
-    payload = flushes and flushes.payload
+    payload = after and after.payload
     payload = payload or payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
     keyed: dict[str, list[Any]] = {stage: [] for stage in identity.stages}
     if clock.wakes:
-        keyed[identity.stages[0]].append(_wake_ups(own, clock.wake_up, identity.key_ranges))
+        from amadou_runtime.spark.wake_source import wake_ups  # needs pyspark
+
+        keyed[identity.stages[0]].append(
+            wake_ups(
+                streams.reader(own, WAKE_UPS, planned.get(WAKE_UPS), ends=ends), own, clock.wake_up, identity.key_ranges
+            )
+        )
     for stage, of in job.by_stage.items():
         stage_payload = payload.of_stage(stage)
-        keyed[stage] += replayed(own, files, stage_payload)
+        keyed[stage] += replayed(own, files, stage_payload, streams)
         for name, source in of.stream_sources.items():
-            reader = own.readStream.name(stream_name(name, stage))
+            stream = stream_name(name, stage)
+            reader = streams.reader(own, stream, planned.get(stream), ends=ends)
             newest = clock.newest_file(stage, name)
             if newest is not None:
                 reader = reader.option(Source.NEWEST_OPTION, str(newest))
@@ -200,14 +212,6 @@ def _start_errors(what: str) -> Iterator[None]:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
         raise RunError(f"Spark cannot start {what}: {without_plans(error)}") from None
-
-
-def _wake_ups(spark: Any, path: Path, ranges: int) -> Any:
-    from amadou_runtime.spark.wake_source import WakeSource  # needs pyspark
-
-    spark.dataSource.register(WakeSource)
-    reader = spark.readStream.name(WAKE_UPS).format(WakeSource.name())
-    return reader.option("path", str(path)).option("ranges", ranges).load()
 
 
 def run_query(

@@ -33,9 +33,10 @@ from amadou_runtime.core.references import (
     with_updates,
 )
 from amadou_runtime.savepoint.savepoint import Savepoint
-from amadou_runtime.spark.clock import CLOCK_DIRECTORY, is_woken
+from amadou_runtime.spark.clock import CLOCK_DIRECTORY
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.streams import is_woken
 
 _ALL, _CHANGES, _ROWS = "all", "changes", "rows"
 """The kinds of files: all entries after a batch; the changes by the events in a batch; the changes by the rows of a

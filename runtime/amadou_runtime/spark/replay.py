@@ -22,18 +22,17 @@ from amadou_runtime.core.operator import ReplayedGroup
 from amadou_runtime.core.replay import CALL, ReplayedLetter
 from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.checkpoint import absolute
-from amadou_runtime.spark.clock import BatchTime, stream_name
+from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, failed_rows, order_of, runs_of
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.spark.streams import Streams, replay_stream
 from amadou_runtime.spark.summary import Summary
 
 REPLAY_DIRECTORY = "replay"
 _SUFFIX = ".txt"
-REPLAY_STREAM = "amadou__replay"
-"""Name of the stream in Spark, followed by `stream_name` of a stage. No source's stream has such a name."""
 
 
 def recorded_letters(spark: Any, checkpoint: str, stages: Iterable[str] = ("",)) -> set[str]:
@@ -56,23 +55,22 @@ def note(files: Files, letters: Sequence[ReplayedLetter]) -> None:
     files.write(f"{replay_directory(stage)}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
 
 
-def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
-    """Return a list with the stream of keyed dead letters of a stage; an empty list if the checkpoint contains none."""
+def replayed(spark: Any, files: Files, payload: Payload, streams: Streams) -> list[Any]:
+    """Return a list with the stream of keyed dead letters of a stage; an empty list if the checkpoint contains none,
+    and does not need the stream.
+    """
     stage = payload.stage
     if not _names(files, stage):
-        return []
+        if streams.order is None:
+            return []
+        files.write(f"{replay_directory(stage)}/.directory", "")
     lines = (
-        spark.readStream.name(replay_stream(stage))
+        streams.reader(spark, replay_stream(stage))
         .option("pathGlobFilter", f"*{_SUFFIX}")
         .text(f"{files.checkpoint}/{replay_directory(stage)}")
         .selectExpr("value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position")
     )
     return [lines.mapInArrow(ReplayStage(payload), KEYED)]
-
-
-def replay_stream(stage: str) -> str:
-    """Return the name of the stream with the dead letters of a stage."""
-    return f"{REPLAY_STREAM}{stream_name(stage)}" if stage else REPLAY_STREAM
 
 
 def replay_directory(stage: str) -> str:

@@ -40,6 +40,7 @@ from amadou_runtime.spark.savepoints.service import SavepointService
 from amadou_runtime.spark.spark_errors import own_error, root_cause, without_plans
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, by_stage, error_from
+from amadou_runtime.spark.versions import wakes_while_ending
 
 _logger = logging.getLogger("amadou")
 _POLL = 0.05
@@ -122,6 +123,11 @@ class RunningJob:
     def is_stopping(self) -> bool:
         """`True` once the run has been asked to stop."""
         return self._stopping
+
+    @property
+    def goes_on(self) -> bool:
+        """`True` if batches are due after the run's end: a version of Spark that plans one batch has ended it early."""
+        return self._clock.is_due and self._done >= 0 and not self._stopping and not wakes_while_ending()
 
     @property
     def progress(self) -> Progress:

@@ -15,12 +15,12 @@ from typing import Any
 from amadou.errors import PlatformError
 from amadou_runtime.spark.files import local_path
 from amadou_runtime.spark.java import without_incubator_modules
+from amadou_runtime.spark.versions import batch_logger, check_spark_version, file_manager
 
 JAVA_VERSIONS = (17, 21)
 TEST_MASTER = "local[*,1]"
 """Spark's master URL for test runs. Tasks are not retried: a retry would repeat a simulated crash (`TestRun.crash`)."""
 
-_NOISY = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 _SQL_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -28,8 +28,6 @@ _SQL_SETTINGS = {
     ),
     f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # Sources can be added to or removed from a job; without this setting, Spark identifies sources by position.
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     # Each Arrow batch costs one pass of the keying loop and one row per key range: fewer batches are cheaper.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # Spark's operators process few but large rows here; generating code for these operators took 20 ms of every batch.
@@ -38,12 +36,7 @@ _SQL_SETTINGS = {
     # with zero, a single leftover byte became a separate task.
     "spark.sql.files.openCostInBytes": "4096",
 }
-_LOCAL_CHECKPOINT_SETTINGS = {
-    # By default, Spark starts a process for each access to a local file: this costs 20 ms per log in every batch.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LAUNCH_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
@@ -119,13 +112,14 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
     partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
     settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
     if local_path(own, checkpoint) is not None:
-        settings |= _LOCAL_CHECKPOINT_SETTINGS
+        # By default, Spark starts a process for each access to a local file: this costs 20 ms per log in every batch.
+        settings[_FILE_MANAGER] = file_manager()
     for name, value in {**settings, **given}.items():
         if name in settings or (name.startswith("spark.sql.") and own.conf.isModifiable(name)):
             own.conf.set(name, value)
     log4j = spark._jvm.org.apache.logging.log4j
     # The run's error already reports why a query ended.
-    log4j.core.config.Configurator.setLevel(_NOISY, log4j.Level.OFF)
+    log4j.core.config.Configurator.setLevel(batch_logger(), log4j.Level.OFF)
     return own
 
 
@@ -135,8 +129,9 @@ def partitions_of(own: Any) -> int:
 
 
 def check_pyspark() -> None:
-    """Raise a `PlatformError` unless pyspark, pandas and pyarrow are installed."""
+    """Raise a `PlatformError` unless pyspark, pandas and pyarrow are installed in a supported version."""
     _check_installed("the Spark engine", "pyspark", "pandas", "pyarrow")
+    check_spark_version()
 
 
 def check_log_store() -> None:

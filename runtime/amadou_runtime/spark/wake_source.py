@@ -4,13 +4,11 @@ Spark plans a batch when a source has a new offset. To find new data, Spark call
 process and asks for the latest offset.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-
+from amadou.data_source import DataSource, DataSourceStreamReader, InputPartition, SupportsTriggerAvailableNow
 from amadou.engine import clock_time
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp
@@ -34,12 +32,12 @@ class WakeSource(DataSource):
     def schema(self) -> str:
         return "range int, event_time timestamp, chunk binary"
 
-    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
         end_like_a_filter()
         return _WakeReader(Path(self.options["path"]), int(self.options["ranges"]))
 
 
-class _WakeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+class _WakeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, path: Path, ranges: int) -> None:
         self._path = path
         self._ranges = ranges
@@ -47,15 +45,28 @@ class _WakeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:
         return {"batch": -1}
 
-    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         wake_up = WakeUp.read(self._path)
         if wake_up is None or wake_up.batch <= start["batch"] or wake_up.at > clock_time():
-            return iter(()), start
-        end = {"batch": wake_up.batch}
-        return self.readBetweenOffsets(start, end), end
+            return start
+        return {"batch": wake_up.batch}
 
-    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[Any, ...]]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(None)] if start != end else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         return iter([(number, None, WAKE_UP) for number in range_numbers(self._ranges)])
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Do nothing: a wake-up that becomes due during the run is part of the run."""
+
+
+def wake_ups(reader: Any, spark: Any, path: Path, ranges: int) -> Any:
+    """Return the rows of the wake-up source.
+
+    :param reader: the `DataStreamReader`
+    :param path: the file of the next `WakeUp`
+    :param ranges: the number of key ranges
+    """
+    spark.dataSource.register(WakeSource)
+    return reader.format(WakeSource.name()).option("path", str(path)).option("ranges", ranges).load()

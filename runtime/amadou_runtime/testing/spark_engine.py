@@ -17,12 +17,13 @@ from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.references import ReferenceTable, with_updates
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, store_of
-from amadou_runtime.spark.clock import BatchTime, StageProgress, stream_name
+from amadou_runtime.spark.clock import BatchTime, StageProgress
 from amadou_runtime.spark.keying_stage import KEYED
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.query import run_query
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.session import TEST_MASTER, own_session, session
+from amadou_runtime.spark.streams import Streams, stream_name
 from amadou_runtime.spark.summary import Summary
 from amadou_runtime.testing.engines import ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.trace import RawEntry
@@ -41,6 +42,7 @@ class _ScriptClock:
     def __init__(self, stages: Iterable[str]) -> None:
         self.stages = {stage: StageProgress() for stage in stages}
         self.now = 0
+        self.is_due = False
 
     def begin(self, number: int) -> dict[str, BatchTime]:
         return {
@@ -148,7 +150,8 @@ class SparkEngine:
     def _keyed(self, payload: Payload) -> Any:
         """Return the keyed rows of the script."""
         rows = (
-            self._own.readStream.name(stream_name("script"))
+            Streams.new()
+            .reader(self._own, stream_name("script"))
             .text(str(self._script))
             .selectExpr("value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position")
         )

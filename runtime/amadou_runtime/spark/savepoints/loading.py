@@ -13,6 +13,8 @@ import json
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import attrs
@@ -25,29 +27,37 @@ from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.savepoint import NO_CLOCK, Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep, metadata_of, store_of
-from amadou_runtime.spark.clock import CLOCK_DIRECTORY, kept_progress, source_name, stream_name, written_clock
+from amadou_runtime.spark.clock import CLOCK_DIRECTORY, kept_progress, written_clock
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus, range_count
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import is_reference, load_references
-from amadou_runtime.spark.replay import REPLAY_DIRECTORY, REPLAY_STREAM, replay_directory, replay_stream
+from amadou_runtime.spark.replay import REPLAY_DIRECTORY, replay_directory
 from amadou_runtime.spark.savepoints.writing import in_checkpoint
 from amadou_runtime.spark.session import partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
 from amadou_runtime.spark.spread import range_groups, range_numbers
 from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RangeState, results_of
+from amadou_runtime.spark.streams import (
+    REPLAY_STREAM,
+    WAKE_UPS,
+    Streams,
+    begin_streams,
+    offset_lines,
+    replay_stream,
+    source_name,
+    stream_log,
+    stream_name,
+)
 from amadou_runtime.spark.summary import Summary, by_stage, error_fields, error_from
-from amadou_runtime.spark.timeouts import WAKE_UP, batch_event_time
+from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp, batch_event_time
 
 _MARK: Final = "loading.json"
-_STREAM: Final = "amadou__loading"
-"""Name of the stream of key ranges. No source's stream has this name."""
-_DIRECTORY: Final = "loading"
 SPARK_FILES: Final = (
     *("commits", "metadata", "offsets", "sources", "state"),
-    *("memory", "replay", REFERENCES, CLOCK_DIRECTORY, _DIRECTORY),
+    *("memory", "replay", "streams.json", REFERENCES, CLOCK_DIRECTORY),
 )
 """The files and directories that loading a savepoint writes."""
 LOADING_CONF: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
@@ -86,6 +96,7 @@ def load_savepoint(spark: Any, files: Files, job: Job, savepoint: JobSavepoint) 
         savepoint.manifest.id,
         stages=list(job.by_stage),
     )
+    begin_streams(files, job, metadata.stages)
     offsets: dict[str, Any] = {}
     for stage, of in saved.items():
         offsets |= _offsets(files, job.by_stage[stage], stage, of)
@@ -111,17 +122,16 @@ def write_checkpoint(
     :param offsets: the offsets at which the job's sources continue, by stream
     :param payload: the job; `None` if it is not known
     """
-    ranges = _write_state(spark, files, saved, metadata, payload)
+    with TemporaryDirectory() as local:
+        ranges = _write_state(spark, files, saved, metadata, payload, Path(local))
     clocks = {stage: saved[stage].clock if stage in saved else NO_CLOCK for stage in metadata.stages}
     kept = {stage: kept_progress({**clock, "partitions": []}, ranges[stage]) for stage, clock in clocks.items()}
     files.write(f"{CLOCK_DIRECTORY}/0", written_clock(kept))
     for stage, of in saved.items():
         load_references(files, stage, of)
     header = (files.read("offsets/0") or "").splitlines()[:2]
-    lines = [f"{stream}:{json.dumps(offset)}" for stream, offset in offsets.items()]
+    lines = offset_lines(files, {stream: json.dumps(offset) for stream, offset in offsets.items()})
     files.write("offsets/0", "\n".join([*header, *lines]))
-    files.remove(f"sources/{_STREAM}")
-    files.remove(_DIRECTORY)
 
 
 def _is_made(files: Files, savepoint: JobSavepoint) -> bool:
@@ -145,7 +155,9 @@ def _offsets(files: Files, job: Job, stage: str, savepoint: Savepoint) -> dict[s
     for file in manifest.files:
         if is_reference(file.name):
             continue
-        files.write(_in_stage(file.name, stage), in_checkpoint(savepoint.text(file.name), files.checkpoint, stage))
+        files.write(
+            _in_stage(files, file.name, stage), in_checkpoint(savepoint.text(file.name), files.checkpoint, stage)
+        )
     if manifest.replay is not None:
         offsets[replay_stream(stage)] = manifest.replay
     for name, source in job.external_sources.items():
@@ -155,11 +167,11 @@ def _offsets(files: Files, job: Job, stage: str, savepoint: Savepoint) -> dict[s
         elif of.get("position") is not None:
             offsets[stream], texts = source.offset_at(of["position"])
             for file_name, text in texts.items():
-                files.write(f"sources/{stream}/{file_name}", text)
+                files.write(f"{stream_log(files, stream)}/{file_name}", text)
     return offsets
 
 
-def _in_stage(file: str, stage: str) -> str:
+def _in_stage(files: Files, file: str, stage: str) -> str:
     """Return the name of a stage's file in the checkpoint. In a savepoint, streams have names without the stage."""
     directory, _, rest = file.partition("/")
     stream, _, name = rest.partition("/")
@@ -167,25 +179,30 @@ def _in_stage(file: str, stage: str) -> str:
         return f"{replay_directory(stage)}/{rest}"
     if directory != "sources":
         return file
-    is_replay = stream == REPLAY_STREAM
-    return f"{directory}/{replay_stream(stage) if is_replay else stream_name(source_name(stream), stage)}/{name}"
+    here = replay_stream(stage) if stream == REPLAY_STREAM else stream_name(source_name(stream), stage)
+    return f"{stream_log(files, here)}/{name}"
 
 
 def _write_state(
-    spark: Any, files: Files, saved: Mapping[str, Savepoint], metadata: CheckpointMetadata, payload: Payload | None
+    spark: Any,
+    files: Files,
+    saved: Mapping[str, Savepoint],
+    metadata: CheckpointMetadata,
+    payload: Payload | None,
+    local: Path,
 ) -> dict[str, dict[int, RangeStatus]]:
-    """Write the state as batch 0. Return the status of the key ranges by stage and number."""
-    numbers = range_numbers(metadata.key_ranges)
-    files.write(f"{_DIRECTORY}/ranges.txt", "".join(f"{number}\n" for number in numbers))
-    rows = (
-        spark.readStream.name(_STREAM)
-        .text(f"{files.checkpoint}/{_DIRECTORY}")
-        .selectExpr(
-            "CAST(value AS INT) AS range",
-            f"timestamp_micros({batch_event_time(0)}) AS event_time",
-            "CAST('' AS BINARY) AS chunk",
-        )
-    ).withWatermark("event_time", "0 seconds")
+    """Write the state as batch 0. Return the status of the key ranges by stage and number.
+
+    :param local: an empty local directory
+    """
+    from amadou_runtime.spark.wake_source import wake_ups  # needs pyspark
+
+    wake_up = local / "wake-up.json"
+    WakeUp(0, 0).write(wake_up)
+    reader = Streams.new().reader(spark, WAKE_UPS, ends=True)
+    time = f"timestamp_micros({batch_event_time(0)}) AS event_time"
+    rows = wake_ups(reader, spark, wake_up, metadata.key_ranges).selectExpr("range", time, "chunk")
+    rows = rows.withWatermark("event_time", "0 seconds")
     for name in metadata.stages:
         directory = str(saved[name].directory.absolute()) if name in saved else None
         stage = LoadingStage(metadata, directory, payload and payload.of_stage(name), name)

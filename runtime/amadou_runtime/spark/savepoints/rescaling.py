@@ -29,7 +29,7 @@ from amadou_runtime.spark.checkpoint import (
     last_batch,
     read_metadata,
 )
-from amadou_runtime.spark.clock import CLOCK_DIRECTORY, last_commit, planned_offsets
+from amadou_runtime.spark.clock import CLOCK_DIRECTORY, last_commit
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.key_range import range_count
 from amadou_runtime.spark.lease import Lease
@@ -38,6 +38,7 @@ from amadou_runtime.spark.reference_files import plan_rows_again
 from amadou_runtime.spark.savepoints.loading import LOADING_CONF, write_checkpoint
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 from amadou_runtime.spark.session import own_session, partitions_of
+from amadou_runtime.spark.streams import offset_lines, planned_offsets
 
 _ASIDE: Final = "before-rescale"
 _MOVED: Final = ("amadou.json", "commits", "offsets", "state", "metadata", CLOCK_DIRECTORY, REFERENCES)
@@ -218,7 +219,7 @@ def _plan_again(files: Files, plan: _Plan) -> None:
     version, header, *_ = (files.read("offsets/0") or "").splitlines()
     reached = json.loads((files.read("commits/0") or "").splitlines()[1])["nextBatchWatermarkMs"]
     metadata = json.loads(header) | {"batchWatermarkMs": reached}
-    lines = [f"{stream}:{offset}" for stream, offset in plan.planned.items()]
+    lines = offset_lines(files, plan.planned)
     if plan.began is not None:
         files.write(f"{CLOCK_DIRECTORY}/1-began", plan.began)
     plan_rows_again(files, _ASIDE, plan.batch + 1)

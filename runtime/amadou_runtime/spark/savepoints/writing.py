@@ -1,6 +1,5 @@
 """Writes a savepoint of a checkpoint, as of the last completed batch. Spark's tasks write the files with the state."""
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -28,18 +27,23 @@ from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
 from amadou_runtime.spark.clock import (
     CLOCK_DIRECTORY,
     last_commit,
-    planned_offsets,
     read_clock,
-    source_name,
-    stream_name,
 )
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.reference_files import saved_references
-from amadou_runtime.spark.replay import REPLAY_DIRECTORY, REPLAY_STREAM, replay_directory, replay_stream
+from amadou_runtime.spark.replay import REPLAY_DIRECTORY, replay_directory
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, stored_ranges, stored_rows
 from amadou_runtime.spark.session import own_session
 from amadou_runtime.spark.spark_errors import root_cause
 from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.spark.streams import (
+    REPLAY_STREAM,
+    read_offsets,
+    replay_stream,
+    source_name,
+    stream_log,
+    stream_name,
+)
 
 CHECKPOINT: Final = "{checkpoint}"
 """Stands for the checkpoint's directory in paths of files that sources keep there."""
@@ -95,8 +99,7 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
     """Return the progress of a stage."""
     clock = clock_of(files, batch, stage)
     newest = clock["watermark"]["newest"]
-    planned = planned_offsets(files, batch)
-    offsets = {stream: json.loads(offset) for stream, offset in planned.items() if offset != "-"}
+    offsets = read_offsets(files, batch)
     replay = offsets.get(replay_stream(stage))
     by_source = {source: offset for stream, offset in offsets.items() if (source := _source_of(stream, stage))}
     sources = {
@@ -160,9 +163,10 @@ def _source_files(files: Files, stage: str, logs: Mapping[str, str]) -> Iterator
     """
     here, replays = _uri(files.checkpoint), replay_directory(stage)
     for stream, saved in logs.items():
-        for name in files.names(f"sources/{stream}"):
+        log = stream_log(files, stream)
+        for name in files.names(log):
             if not name.startswith("."):
-                text = files.read(f"sources/{stream}/{name}")
+                text = files.read(f"{log}/{name}")
                 assert text is not None
                 text = text.replace(f'"{here}/{replays}/', f'"{here}/{REPLAY_DIRECTORY}/')
                 yield f"sources/{saved}/{name}", text.replace(f'"{here}/', f'"{CHECKPOINT}/')
