@@ -147,10 +147,10 @@ def _run_on_spark(
         running = process(savepoint=savepoint, schedule=schedule)
         _follow(running, stop, on_progress)
         summary = running.summary
-        is_flushed = not flush
-        while (not is_flushed and not running.is_stopping) or running.goes_on:
-            is_flushed = is_flushed or not running.goes_on
-            running = process(after=running, flush=flush and is_flushed)
+        flushing = False
+        while running.goes_on or (flush and not flushing and not running.is_stopping):
+            flushing = flushing or not running.goes_on
+            running = process(after=running, flush=flushing)
             _follow(running, stop, on_progress)
             summary = summary.then(running.summary)
         if to_savepoint is not None:

@@ -8,9 +8,11 @@ limit. A `DataSource` of this module passes both to its reader, also on these ve
             return OutboxPlanner()  # a DataSourceStreamReader with latestOffset(start, limit)
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
 import pyspark.sql.datasource as _of_spark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -19,10 +21,6 @@ from amadou._connector import Source
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 except ImportError:  # Spark 4.0 and 4.1
-    import json
-
-    import attrs
-
     _PASSES_START = False
 
     class ReadLimit:  # type: ignore[no-redef]

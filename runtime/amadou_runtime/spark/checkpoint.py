@@ -100,7 +100,7 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
             names = {name: stream_name(name, stage) for name in of.stream_sources}
             ever, last = ([name for name in names if names[name] in known] for known in (identity.streams, read))
             check_returned(checkpoint, names, ever, last)
-    streams = sorted({*identity.streams, *(stream for stream, offset in read.items() if offset != "-")})
+    streams = sorted({*identity.streams, *read})
     return attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
 
 

@@ -329,7 +329,10 @@ class _StageClock:
         self.watermark = Watermark(job, ends=ends)
         self.progress = StageProgress()
         self._name = name
-        self._files = files
+        self._logs = {
+            source: f"{files.checkpoint}/{stream_log(files, stream_name(source, name))}"
+            for source in job.stream_sources
+        }
 
     @property
     def next_timer(self) -> int | None:
@@ -405,7 +408,6 @@ class _StageClock:
         return Reading.between(was_read or {}, read)
 
     def _partitions(self, source: str, offset: str | None) -> Mapping[str, PartitionOffset] | None:
-        if offset is None or offset == "-":  # Spark writes "-" for a source that has no offset yet
+        if offset is None:
             return None
-        log = f"{self._files.checkpoint}/{stream_log(self._files, stream_name(source, self._name))}"
-        return self.job.sources[source].partition_offsets(json.loads(offset), log)
+        return self.job.sources[source].partition_offsets(json.loads(offset), self._logs[source])

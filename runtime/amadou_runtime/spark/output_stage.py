@@ -1,4 +1,4 @@
-"""The third stage: writes a batch's outputs in Spark's workers, and passes values on to the next stages of the job."""
+"""The third stage: writes a batch's outputs in Spark's workers, and passes rows on to later stages of the job."""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -54,7 +54,8 @@ class OutputStage:
                         writing.add(Summary.unpack(packed))
                     else:
                         rows.append(row_for(self.following, number, packed))
-                yield _to_arrow(rows, self.following)
+                if rows:
+                    yield _to_arrow(rows, self.following)
             writing.finish()
         except AmadouError as error:
             writing.summary.error = error_fields(error)

@@ -30,7 +30,7 @@ from amadou_runtime.spark.history import HistoryWriter, read_history
 from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
 from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.output_stage import OutputStage
-from amadou_runtime.spark.payload import payload_for
+from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import StageReferences
 from amadou_runtime.spark.replay import note, replayed
 from amadou_runtime.spark.running_job import RunningJob
@@ -195,9 +195,7 @@ def _query(
     )
     control.running = running
     with _start_errors(f"the run of {job.name!r}"):
-        names = identity.stages
-        stages = {name: StatefulStage(payload.of_stage(name), names[at + 1 :]) for at, name in enumerate(names)}
-        return run_query(running, keyed, stages, identity, files.checkpoint, trigger)
+        return run_query(running, keyed, payload, StatefulStage, identity, files.checkpoint, trigger)
 
 
 @contextmanager
@@ -217,7 +215,8 @@ def _start_errors(what: str) -> Iterator[None]:
 def run_query(
     running: RunningJob,
     keyed: Mapping[str, list[Any]],
-    stages: Mapping[str, StatefulStage],
+    payload: Payload,
+    kind: type[StatefulStage],
     identity: CheckpointMetadata,
     checkpoint: str,
     trigger: str | None,
@@ -226,18 +225,19 @@ def run_query(
     pass through those before: Spark would process a stage twice if two others read its results.
 
     :param keyed: the keyed rows of each stage's sources, by stage
+    :param kind: class of the stateful stages
     """
-    running.payload = stages[identity.stages[0]].payload
+    running.payload = payload
     results: Any = None
     for position, name in enumerate(identity.stages):
         inputs = [*keyed[name], *([] if results is None else [results])]
         rows = reduce(lambda left, right: left.unionByName(right), inputs)
         if position == 0:
             rows = rows.withWatermark("event_time", "0 seconds")
-        following = identity.stages[position + 1 :][:1]
-        output = OutputStage(stages[name].payload, identity.run, identity.batches_before, *following)
-        processed = stateful_results(rows, stages[name], identity, name)
-        results = processed.mapInArrow(output, KEYED if following else RESULT)
+        later = identity.stages[position + 1 :]
+        stage = kind(payload.of_stage(name), later)
+        output = OutputStage(stage.payload, identity.run, identity.batches_before, later[0] if later else "")
+        results = stateful_results(rows, stage, identity, name).mapInArrow(output, KEYED if later else RESULT)
     writer = (
         results.writeStream.queryName(identity.job)
         .outputMode(output_mode(identity))

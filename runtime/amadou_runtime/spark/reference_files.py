@@ -120,8 +120,6 @@ class StageReferences:
         self._due = dict.fromkeys(job.table_sources, 0)
         """The clock time in microseconds at which each table is to be read again."""
         self._tells = told_tables(job)
-        self.told: dict[str, str] = {}
-        """See `BatchTime.told`."""
         self._planned: set[str] = set()
         """The references whose table an earlier run has read for the next batch."""
         for name in self.tables:
@@ -133,15 +131,15 @@ class StageReferences:
         :raises SourceError: a table cannot be read when the run starts
         :raises CallbackError: `key_event` failed on a row
         """
-        planned, self._planned = self._planned, set()
-        if not self._keying or self._files.exists(f"{CLOCK_DIRECTORY}/{number}-began"):
+        planned, self._planned, now = self._planned, set(), clock_time()
+        due = [source for source, at in self._due.items() if now >= at]
+        if not due or self._files.exists(f"{CLOCK_DIRECTORY}/{number}-began"):
             return
         if self._tells and number > 0 and not is_woken(self._files, number):
             return  # Spark does not call all keys in this batch
-        now = clock_time()
-        for source, of in self._job.table_sources.items():
-            if now >= self._due[source] and self._job.reference_sources[source].name not in planned:
-                self._read_table(source, of, number, now)
+        for source in due:
+            if self._job.reference_sources[source].name not in planned:
+                self._read_table(source, self._job.table_sources[source], number, now)
 
     def _read_table(self, source: str, of: TableSource, number: int, now: int) -> None:
         name = self._job.reference_sources[source].name
@@ -156,13 +154,6 @@ class StageReferences:
         self._due[source] = END_OF_TIME if of.refresh is None else now + of.refresh // MICROSECOND
         if table.changes:
             self._store_changes(name, number, _ROWS, table)
-            if number > 0:  # in batch 0, no key watches a reference yet
-                self._tell(name)
-
-    def _tell(self, name: str) -> None:
-        """Tell keys about the changes in the last file."""
-        if self._tells:
-            self.told[name] = self._sent[name][-1]
 
     @property
     def due(self) -> int | None:
@@ -170,6 +161,15 @@ class StageReferences:
         `None` if none has to.
         """
         return min(self._due.values()) if self._tells else None
+
+    def told(self, number: int) -> dict[str, str]:
+        """Return the files with the changes about which keys are told in a batch; see `BatchTime.told`. In batch 0, no
+        key watches a reference yet.
+        """
+        if not self._tells or number == 0:
+            return {}
+        end = f"-{number}-{_ROWS}"
+        return {name: file for name, files in self._sent.items() for file in files[-1:] if file.endswith(end)}
 
     @property
     def sent(self) -> dict[str, list[str]]:
@@ -183,7 +183,7 @@ class StageReferences:
         """
         for file in self._replaced:
             self._files.remove(file)
-        self._replaced, self.told = [], {}
+        self._replaced = []
         for name, table in with_updates(self._job, self.tables, (Chunk(*chunk) for chunk in chunks)).items():
             if table.changes:
                 self._store_changes(name, number, _CHANGES, table)
@@ -232,8 +232,6 @@ class StageReferences:
             packed = _read(self._files, f"{path}/{number}-{kind}")
             self.tables[name].take(_unpacked(packed))
             self._send(name, number, kind, packed)
-        if name in self._planned:
-            self._tell(name)
 
 
 def table_at(files: Files, name: str, batch: int) -> ReferenceTable:

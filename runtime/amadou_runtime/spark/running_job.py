@@ -293,11 +293,13 @@ class RunningJob:
                 references.read_tables(number)
 
     def _with_references(self, times: dict[str, BatchTime], identity: CheckpointMetadata) -> dict[str, BatchTime]:
-        times = dict(times)
+        given = dict(times)
         for stage, references in self._references.items():
-            called = range_numbers(identity.key_ranges) if references.told else times[stage].called
-            times[stage] = attrs.evolve(times[stage], references=references.sent, told=references.told, called=called)
-        return times
+            time = times[stage]
+            told = references.told(time.number)
+            called = range_numbers(identity.key_ranges) if told else time.called
+            given[stage] = attrs.evolve(time, references=references.sent, told=told, called=called)
+        return given
 
     def _report(self, number: int, began: float, result: Summary, down: Mapping[str, bool], stage: str) -> BatchReport:
         """Return the report of a batch of a stage."""

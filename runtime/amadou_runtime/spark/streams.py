@@ -19,7 +19,8 @@ from amadou_runtime.core.references import told_tables
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.versions import names_sources
 
-_ORDER: Final = "streams.json"
+ORDER: Final = "streams.json"
+"""The file with the names of the streams in order."""
 _CONF: Final = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
@@ -70,6 +71,11 @@ class Streams:
     order: Sequence[str] | None
 
     @classmethod
+    def of(cls, files: Files) -> "Streams":
+        """Return the streams of a checkpoint for which `begin_streams` was called."""
+        return cls(_order(files))
+
+    @classmethod
     def new(cls) -> "Streams":
         """Return the streams of a query whose checkpoint is only used once."""
         return cls(None if names_sources() else ())
@@ -84,7 +90,7 @@ class Streams:
             for setting, value in _CONF.items():
                 spark.conf.set(setting, value)
             return spark.readStream.name(name)
-        options = {} if start is None or start == _NONE else {Source.START_OPTION: start}
+        options = {} if start is None else {Source.START_OPTION: start}
         return spark.readStream.options(**options, **{Source.ENDS_OPTION: str(ends)})
 
 
@@ -109,7 +115,7 @@ def begin_streams(files: Files, job: Job, stages: Sequence[str]) -> Streams:
             f"it was made by Spark 4.0 or 4.1, which cannot add or remove sources ({changed}): {_INSTEAD}",
         )
     if order is None or not used:
-        files.write(_ORDER, json.dumps(streams))
+        files.write(ORDER, json.dumps(streams))
         order = streams
     return Streams(order)
 
@@ -132,23 +138,21 @@ def _of_stage(job: Job, stage: str) -> Iterable[str]:
 
 
 def _order(files: Files) -> list[str] | None:
-    text = files.read(_ORDER)
+    text = files.read(ORDER)
     return None if text is None else json.loads(text)
 
 
 def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
-    """Return the end offsets that Spark planned for a batch, by stream."""
+    """Return the end offsets that Spark planned for a batch, as JSON, by stream. Streams that have no offset yet are
+    omitted.
+    """
     lines = (files.read(f"offsets/{number}") or "").splitlines()
     version, lines = lines[:1], lines[2:]
     if version == ["v1"]:
-        return dict(zip(_order(files) or (), lines, strict=False))
-    return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
-
-
-def read_offsets(files: Files, number: int | None) -> dict[str, Any]:
-    """Return the end offsets of the streams that have one, parsed from JSON, by stream."""
-    planned = planned_offsets(files, number)
-    return {stream: json.loads(offset) for stream, offset in planned.items() if offset != _NONE}
+        offsets = dict(zip(_order(files) or (), lines, strict=False))
+    else:
+        offsets = {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+    return {stream: offset for stream, offset in offsets.items() if offset != _NONE}
 
 
 def offset_lines(files: Files, offsets: Mapping[str, str]) -> list[str]:
@@ -162,7 +166,7 @@ def offset_lines(files: Files, offsets: Mapping[str, str]) -> list[str]:
 def stream_log(files: Files, stream: str) -> str:
     """Return the directory in the checkpoint in which Spark's built-in sources store the metadata of a stream."""
     order = _order(files)
-    return f"sources/{stream if order is None else order.index(stream)}"
+    return f"sources/{stream if order is None or stream not in order else order.index(stream)}"
 
 
 def is_woken(files: Files, number: int) -> bool:

@@ -144,8 +144,7 @@ class SparkEngine:
         keyed = {stage: [self._keyed(payload)] if stage == payload.stage else [] for stage in stages}
         running = RunningJob(job, self._clock, on_batch=self._note)
         identity = CheckpointMetadata(job.name, self._directory.name, 1, 1, store_of(job), {}, [], stages=stages)
-        traced = {name: TracedStatefulStage(payload.of_stage(name), stages[at + 1 :]) for at, name in enumerate(stages)}
-        return run_query(running, keyed, traced, identity, self._checkpoint, None)
+        return run_query(running, keyed, payload, TracedStatefulStage, identity, self._checkpoint, None)
 
     def _keyed(self, payload: Payload) -> Any:
         """Return the keyed rows of the script."""

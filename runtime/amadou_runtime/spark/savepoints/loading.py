@@ -41,6 +41,7 @@ from amadou_runtime.spark.spread import range_groups, range_numbers
 from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RangeState, results_of
 from amadou_runtime.spark.streams import (
+    ORDER,
     REPLAY_STREAM,
     WAKE_UPS,
     Streams,
@@ -57,7 +58,7 @@ from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp, batch_event_time
 _MARK: Final = "loading.json"
 SPARK_FILES: Final = (
     *("commits", "metadata", "offsets", "sources", "state"),
-    *("memory", "replay", "streams.json", REFERENCES, CLOCK_DIRECTORY),
+    *("memory", "replay", ORDER, REFERENCES, CLOCK_DIRECTORY),
 )
 """The files and directories that loading a savepoint writes."""
 LOADING_CONF: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
@@ -155,9 +156,8 @@ def _offsets(files: Files, job: Job, stage: str, savepoint: Savepoint) -> dict[s
     for file in manifest.files:
         if is_reference(file.name):
             continue
-        files.write(
-            _in_stage(files, file.name, stage), in_checkpoint(savepoint.text(file.name), files.checkpoint, stage)
-        )
+        text = in_checkpoint(savepoint.text(file.name), files.checkpoint, stage)
+        files.write(_in_stage(files, file.name, stage), text)
     if manifest.replay is not None:
         offsets[replay_stream(stage)] = manifest.replay
     for name, source in job.external_sources.items():
@@ -199,7 +199,7 @@ def _write_state(
 
     wake_up = local / "wake-up.json"
     WakeUp(0, 0).write(wake_up)
-    reader = Streams.new().reader(spark, WAKE_UPS, ends=True)
+    reader = Streams.of(files).reader(spark, WAKE_UPS, ends=True)
     time = f"timestamp_micros({batch_event_time(0)}) AS event_time"
     rows = wake_ups(reader, spark, wake_up, metadata.key_ranges).selectExpr("range", time, "chunk")
     rows = rows.withWatermark("event_time", "0 seconds")

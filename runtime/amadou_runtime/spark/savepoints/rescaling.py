@@ -199,7 +199,7 @@ def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescal
             check_stages(job, savepoint, {})
             for stage, of in job.by_stage.items():
                 check_state_fits(of, stage_job(after.job, stage), after.specs_of(stage), plan.savepoint)
-        offsets = {stream: json.loads(offset) for stream, offset in plan.offsets.items() if offset != "-"}
+        offsets = {stream: json.loads(offset) for stream, offset in plan.offsets.items()}
         write_checkpoint(own, files, savepoint.stages, after, offsets, payload)
         _plan_again(files, plan)
     except AmadouError:

@@ -1,5 +1,6 @@
 """Writes a savepoint of a checkpoint, as of the last completed batch. Spark's tasks write the files with the state."""
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,7 @@ from amadou_runtime.spark.spark_errors import root_cause
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.streams import (
     REPLAY_STREAM,
-    read_offsets,
+    planned_offsets,
     replay_stream,
     source_name,
     stream_log,
@@ -99,7 +100,7 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
     """Return the progress of a stage."""
     clock = clock_of(files, batch, stage)
     newest = clock["watermark"]["newest"]
-    offsets = read_offsets(files, batch)
+    offsets = {stream: json.loads(offset) for stream, offset in planned_offsets(files, batch).items()}
     replay = offsets.get(replay_stream(stage))
     by_source = {source: offset for stream, offset in offsets.items() if (source := _source_of(stream, stage))}
     sources = {
