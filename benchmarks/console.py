@@ -10,7 +10,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -113,7 +113,7 @@ def measure(spark: Any, store: str, options: argparse.Namespace, directory: Path
     running = start(job, spark, checkpoint=checkpoint, from_savepoint=str(directory / "savepoint"), trigger="1 second")
     try:
         until(lambda: running.summary.batches > 0)
-        before, now = resident_mib(), datetime.now(UTC)
+        before, now = resident_mib(), datetime.now(timezone.utc)
         began = time.perf_counter()
         for number in range(options.batches):
             console.amadou_batch_completed(watch.run, report_of(number, options.batches, now))

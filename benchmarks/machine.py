@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def machine(java: bool = True) -> dict[str, str]:
     }
     if java:
         described |= {"pyspark": _version("pyspark"), "java": _java_version()}
-    return described | {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
+    return described | {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")}
 
 
 def _cpu_model() -> str:

@@ -1,7 +1,7 @@
 """Input of the state benchmark: files of JSON lines, and the results that they imply."""
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,11 @@ from state_jobs import Case
 
 KEYS_PER_FILE = 250_000
 DUE_PER_BATCH = 1000
-_START = datetime(2025, 1, 1, tzinfo=UTC)
+_START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 _FIRST_BATCH = _START + timedelta(hours=1)
 _BETWEEN_BATCHES = timedelta(seconds=10)
 _AFTER_ALL_WINDOWS = _START + timedelta(days=3)
-_FAR = datetime(2099, 1, 1, tzinfo=UTC)
+_FAR = datetime(2099, 1, 1, tzinfo=timezone.utc)
 _LINE = '{"key":"key-'
 
 

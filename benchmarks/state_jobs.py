@@ -4,7 +4,7 @@ Python workers import this module.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from hashlib import shake_256
 from typing import Any
 
@@ -16,7 +16,7 @@ from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
 
 PAYLOAD_BYTES = 1000
-NEVER = datetime(2100, 1, 1, tzinfo=UTC)
+NEVER = datetime(2100, 1, 1, tzinfo=timezone.utc)
 SCHEMA = "key string, timestamp timestamp"
 
 

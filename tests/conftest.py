@@ -1,7 +1,8 @@
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,9 +10,11 @@ from uuid import uuid4
 
 import pytest
 from hypothesis import settings
-from tests.services import KafkaLogin, OwnService, need, own_service, unavailable
+from tests.services import Bucket, KafkaLogin, OwnService, Storage, bucket, need, own_service, unavailable
 
 from amadou import _secret
+from amadou.errors import CheckpointError, PlatformError
+from amadou_runtime.spark.versions import spark_version
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -26,6 +29,21 @@ _LONGEST = ("tests/spark/", "test_own_connectors.py", "test_pytest_plugin.py", "
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first. At the end of a parallel run, one process would otherwise wait for the other."""
     items.sort(key=lambda item: not any(part in item.path.as_posix() for part in _LONGEST))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Skips tests of what older versions of Spark lack: amadou says so."""
+    try:
+        return (yield)
+    except (CheckpointError, PlatformError) as error:
+        lacks = re.search("needs Spark 4.0 or newer, but pyspark 3.5|Spark before 4.2, which cannot add or", str(error))
+        if lacks and spark_version() < (4, 2):
+            pytest.skip(str(error))
+        raise
+
+
+pytest_runtest_setup = pytest_runtest_call
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +68,8 @@ def spark() -> Iterator[Any]:
         "spark.driver.memory": "4g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
     }
+    if "AMADOU_S3" in os.environ:
+        conf |= bucket().spark_conf
     spark = session("amadou-tests", master="local[2,1]", conf=conf)
     yield spark
     spark.stop()
@@ -97,6 +117,34 @@ def postgres() -> Iterator[str]:
         connection.execute(f"CREATE DATABASE {name}")
         yield urlsplit(server)._replace(path=f"/{name}").geturl()
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> str:
+    """The URL of an HDFS that all tests share, such as `hdfs://127.0.0.1:9000`."""
+    return need("HDFS", "AMADOU_HDFS")
+
+
+@pytest.fixture(scope="session")
+def yarn() -> Path:
+    """The directory with the configuration of a YARN cluster that all tests share."""
+    return Path(need("YARN", "AMADOU_YARN_CONF"))
+
+
+@pytest.fixture(scope="session")
+def s3() -> Bucket:
+    """A bucket that all tests share."""
+    return bucket()
+
+
+@pytest.fixture(params=["hdfs", "s3"])
+def storage(request: pytest.FixtureRequest) -> Storage:
+    """A new directory on HDFS and on S3."""
+    name = f"test-{uuid4().hex[:12]}"
+    if request.param == "hdfs":
+        return Storage(f"{request.getfixturevalue('hdfs')}/{name}", {})
+    of: Bucket = request.getfixturevalue("s3")
+    return Storage(f"s3a://{of.name}/{name}", of.spark_conf)
 
 
 @pytest.fixture

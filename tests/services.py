@@ -1,4 +1,4 @@
-"""Kafka, the schema registry and PostgreSQL as `scripts/services` runs them."""
+"""Kafka, the schema registry, PostgreSQL, HDFS and S3 as `scripts/services` runs them."""
 
 import json
 import os
@@ -40,6 +40,52 @@ class KafkaLogin:
     password: str
 
 
+@attrs.frozen
+class Bucket:
+    """A bucket of a server with the S3 API.
+
+    :param url: the server's URL
+    :param name: the bucket's name
+    :param key: login that may read and write the bucket
+    :param secret: the login's secret
+    :param jars: the jars that Spark needs for `s3a://` paths, separated by commas
+    """
+
+    url: str
+    name: str
+    key: str
+    secret: str
+    jars: str
+
+    @property
+    def spark_conf(self) -> dict[str, str]:
+        """Settings with which Spark reads and writes `s3a://` paths in the bucket."""
+        s3a = {
+            "endpoint": self.url,
+            "access.key": self.key,
+            "secret.key": self.secret,
+            "path.style.access": "true",
+            "connection.ssl.enabled": "false",
+        }
+        return {"spark.jars": self.jars, **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()}}
+
+
+def bucket() -> Bucket:
+    """The bucket that all tests share."""
+    return Bucket(*(need("S3", f"AMADOU_S3{name}") for name in ("", "_BUCKET", "_KEY", "_SECRET", "_JARS")))
+
+
+@attrs.frozen
+class Storage:
+    """A directory in a file system of Spark, as a URI.
+
+    :param conf: Spark's settings for it
+    """
+
+    directory: str
+    conf: dict[str, str]
+
+
 class OwnService:
     """A service that a test may stop and start as it likes.
 
@@ -73,12 +119,12 @@ class OwnService:
     @property
     def address(self) -> str:
         """Host and port."""
-        return self._variables["AMADOU_KAFKA"] if self._name == "kafka" else self.url.split("@")[1].split("/")[0]
+        return self.variables["AMADOU_KAFKA"] if self._name == "kafka" else self.url.split("@")[1].split("/")[0]
 
     @property
     def url(self) -> str:
         """PostgreSQL's database, with user and password."""
-        return self._variables["AMADOU_POSTGRES"]
+        return self.variables["AMADOU_POSTGRES"]
 
     def _do(self, command: str) -> None:
         call = [sys.executable, SCRIPT, command, self._name, "--directory", self._directory]
@@ -86,8 +132,8 @@ class OwnService:
         assert done.returncode == 0, done.stdout
 
     @cached_property
-    def _variables(self) -> dict[str, str]:
-        """Of the file env: they stay the same while it is stopped."""
+    def variables(self) -> dict[str, str]:
+        """The variables of the file env. They stay the same while the service is stopped."""
         words = shlex.split((self._directory / "env").read_text())
         return dict(word.split("=", 1) for word in words if word != "export")
 

@@ -5,7 +5,7 @@ outputs do not depend on how records are divided into batches.
 import json
 import random
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,7 +29,7 @@ from amadou import (
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun
 
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 STEP = timedelta(seconds=10)
 
 

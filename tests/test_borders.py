@@ -17,6 +17,7 @@ ROOMS = {
     "spark": {"core", "plugins", "savepoint", "pyspark"},
     "_run": {"core", "plugins", "savepoint", "embedded", "spark"},
     "command": {"core", "plugins", "savepoint", "embedded", "spark", "_run", "amadou_plugins", "typer", "rich"},
+    "project_template": {"amadou_plugins", "amadou_runtime"},
     "testing": {"core", "plugins", "savepoint", "embedded", "spark", "command", "amadou_runtime"},
     "__init__": {"core", "embedded", "spark", "_run", "command", "testing"},
 }

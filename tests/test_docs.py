@@ -1,13 +1,18 @@
 """Pages for readers of the code name files and definitions that exist."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.browser import SCHEMES
+from tests.commands import output
 from tests.console_runs import ADDRESSES, image_of
+
+from amadou_runtime.spark.versions import OLDEST
 
 ROOT = Path(__file__).parents[1]
 HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
@@ -86,3 +91,52 @@ def test_the_docs_show_each_page_of_the_console_in_light_and_dark() -> None:
     written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "images").glob("console-*")}
     needed = {image_of(page, scheme) for page in ADDRESSES for scheme in SCHEMES}
     assert {f"docs/{path}" for path in shown} == written == needed
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/deploying/*.md")), ids=lambda page: page.name)
+def test_what_a_page_about_deploying_shows_can_be_parsed(page: Path) -> None:
+    for language, text in re.findall(r"^```(json|yaml)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        assert (json.loads if language == "json" else yaml.safe_load)(text)
+
+
+def test_the_options_of_jobs_on_pages_about_deploying_exist() -> None:
+    known = set(re.findall(r"--[a-z-]+", output("run", "--help")))
+    pages = "".join(page.read_text() for page in sorted(ROOT.glob("docs/deploying/*.md")))
+    options = re.findall(r'(?<=")--[a-z-]+(?=",)|(?<=^    - )--[a-z-]+(?==)', pages, re.MULTILINE)
+    assert set(options) <= known
+    assert len(set(options)) > 4
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/deploying/*.md")), ids=lambda page: page.name)
+def test_a_page_about_deploying_serves_metrics_to_other_machines(page: Path) -> None:
+    text = page.read_text()
+    assert text.count("--metrics-host") >= text.count("--metrics-port") > 0
+    assert not re.search(r"--metrics-host(?![ =]0\.0\.0\.0)", text)
+
+
+def test_the_unit_for_systemd_has_what_its_options_need() -> None:
+    page = (ROOT / "docs" / "deploying" / "standalone.md").read_text()
+    (install,) = re.findall(r"pip install 'amadou\[(.*?)\]'", page)
+    assert "--metrics-port" in page
+    assert {"spark", "prometheus"} <= set(install.split(","))
+
+
+def test_the_pattern_for_savepoints_matches_the_python_process_of_the_driver_alone() -> None:
+    python = "./environment/bin/python /opt/click-counts/{} --checkpoint /shared/checkpoint"
+    java = "/usr/lib/jvm/bin/java -cp /opt/spark/jars/* org.apache.spark.deploy.SparkSubmit --py-files modules.zip {}"
+    worker = "/opt/click-counts/environment/bin/python -m pyspark.daemon pyspark.worker"
+    pages = "".join(page.read_text() for page in sorted(ROOT.glob("docs/deploying/*.md")))
+    patterns = re.findall(r"pkill .*?-f '(.*?)'", pages)
+    assert len(patterns) == 4
+    for pattern in patterns:
+        program = "main.py" if "main[.]py" in pattern else "run_packaged_job.py"
+        assert re.search(pattern, python.format(program))
+        assert not re.search(pattern, java.format(program))
+        assert not re.search(pattern, worker)
+
+
+def test_the_oldest_version_of_spark_is_that_of_the_code() -> None:
+    oldest = ".".join(map(str, OLDEST))
+    text = (ROOT / "docs" / "running.md").read_text()
+    assert f"pyspark is older than {oldest}," in text
+    assert f"amadou runs on Spark {oldest} " in text

@@ -51,7 +51,7 @@ def test_the_readme_links_to_each_page() -> None:
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} - links == set()
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("[A-Z]*.md"), *ROOT.glob("docs/*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*ROOT.glob("[A-Z]*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda page: page.name)
 def test_what_a_page_points_to_is_there(page: Path) -> None:
     text = page.read_text()
     links = re.findall(r"\]\((?!https?:)([^)#]+)", text)

@@ -10,13 +10,13 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import pytest
+import tomllib
 
 ROOT = Path(__file__).parents[1]
 TYPES = ROOT / "tests" / "types"

@@ -1,7 +1,7 @@
 """A job with two stages: views of pages are summed by the minute, and the most viewed page of each minute is found."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import orjson
@@ -24,7 +24,7 @@ from amadou import (
 )
 
 MINUTE = timedelta(minutes=1)
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 @frozen

@@ -13,7 +13,7 @@ lines are in time order, as in a real log, the alarms are the same however the l
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from attrs import frozen
 
@@ -64,7 +64,7 @@ class FailedLogins(Handler[str]):
         if failure is None:
             return []
         time, repeated, address = failure.groups()
-        timestamp = datetime.strptime(f"{self.year} {time.decode()}", "%Y %b %d %H:%M:%S").replace(tzinfo=UTC)
+        timestamp = datetime.strptime(f"{self.year} {time.decode()}", "%Y %b %d %H:%M:%S").replace(tzinfo=timezone.utc)
         # More than five failures at the same time raise the same alarm as five.
         return [KeyedEvent(address.decode(), timestamp)] * min(int(repeated or 1), FAILURES)
 

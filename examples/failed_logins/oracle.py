@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def alarms(log: str | Path, year: int = 2016) -> Iterator[dict[str, Any]]:
     for line in lines:
         words = line.replace("]\n", "\n").split()
         if "sshd[" in line and "Failed password for" in line and "port" in words[-3:]:
-            at = datetime.strptime(f"{year} {line[:15]}", "%Y %b %d %H:%M:%S").replace(tzinfo=UTC)
+            at = datetime.strptime(f"{year} {line[:15]}", "%Y %b %d %H:%M:%S").replace(tzinfo=timezone.utc)
             repeated = int(words[words.index("repeated") + 1]) if "message repeated" in line else 1
             failures.setdefault(words[-1 - words[::-1].index("port") - 1], []).extend([at] * repeated)
     minute = timedelta(seconds=60)

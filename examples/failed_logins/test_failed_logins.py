@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ CUTS: dict[str, Callable[[int], Iterator[int]]] = {
 
 
 def at(time: str) -> datetime:
-    return datetime.fromisoformat(f"2016-03-03T{time}").replace(tzinfo=UTC)
+    return datetime.fromisoformat(f"2016-03-03T{time}").replace(tzinfo=timezone.utc)
 
 
 def failure(time: str, address: str = "192.0.2.1") -> bytes:
@@ -87,7 +87,7 @@ def test_addresses_are_counted_apart() -> None:
 def test_the_year_is_a_parameter() -> None:
     run = TestRun(job, params={"YEAR": "2024"}).add_records([failure("12:00:00")] * 5)
 
-    assert run.run().records("alarms")[0].timestamp == datetime(2024, 3, 3, 12, tzinfo=UTC)
+    assert run.run().records("alarms")[0].timestamp == datetime(2024, 3, 3, 12, tzinfo=timezone.utc)
 
 
 def test_a_line_that_comes_late_leaves_nothing_behind() -> None:

@@ -5,11 +5,11 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from statistics import mean
 from typing import Any
 
-LATEST = datetime.now(UTC) + timedelta(minutes=5)
+LATEST = datetime.now(timezone.utc) + timedelta(minutes=5)
 
 
 def valid(record: bytes) -> dict[str, Any] | None:

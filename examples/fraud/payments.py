@@ -5,10 +5,10 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
-BEGIN = datetime(2025, 3, 1, 12, tzinfo=UTC)
+BEGIN = datetime(2025, 3, 1, 12, tzinfo=timezone.utc)
 BROKEN = (
     b"",
     b"card c1 paid",

@@ -2,7 +2,7 @@
 
 import json
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from payments import BROKEN, payments
 from amadou_plugins.connectors import KafkaRecord
 from amadou_runtime import TestRun
 
-NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 3, 1, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from fraud_rules_oracle import alerts
 from amadou_runtime import TestRun
 
 HERE = Path(__file__).parent
-NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 3, 1, 12, tzinfo=timezone.utc)
 
 
 def line(at: float, **fields: Any) -> bytes:

@@ -1,6 +1,6 @@
 """Tests of `orders.py`."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from orders import Customer, EnrichedOrder, Order, job
 from amadou_runtime import TestRun
 
 ORDERS = Path(__file__).with_name("orders.jsonl").read_bytes().splitlines()
-TEN = datetime(2025, 3, 1, 10, tzinfo=UTC)
+TEN = datetime(2025, 3, 1, 10, tzinfo=timezone.utc)
 CUSTOMERS: dict[str, Any] = {"c1": Customer("Ada", "UK"), "c2": Customer("Blaise", "FR")}
 ENRICHED = [
     EnrichedOrder(1, TEN, 1200, "c1", "Ada", "UK"),

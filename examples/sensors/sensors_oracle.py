@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from statistics import mean
 from typing import Any, TypeAlias
@@ -26,7 +26,9 @@ def statistics(sensors: Sensors) -> Iterator[tuple[Any, ...]]:
     for sensor, readings in sensors.items():
         spans: dict[datetime, list[float | None]] = {}
         for at, celsius in readings:
-            spans.setdefault(at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % timedelta(minutes=10), []).append(celsius)
+            spans.setdefault(at - (at - datetime(1970, 1, 1, tzinfo=timezone.utc)) % timedelta(minutes=10), []).append(
+                celsius
+            )
         for start, values in spans.items():
             there = [value for value in values if value is not None]
             figures = (mean(there), min(there), max(there)) if there else (None, None, None)

@@ -6,7 +6,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import islice
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from amadou_runtime import TestResult, TestRun
 HERE = Path(__file__).parent
 SAMPLE = (HERE / "readings.jsonl").read_bytes().splitlines()
 REAL = Path(os.environ.get("AMADOU_SHARED", HERE.parents[2] / "shared")) / "data/machine_temperature_system_failure.csv"
-EIGHT = datetime(2025, 3, 1, 8, tzinfo=UTC)
+EIGHT = datetime(2025, 3, 1, 8, tzinfo=timezone.utc)
 
 
 def reading(minute: float, sensor: str = "roof", celsius: float | str = 20.0) -> bytes:
@@ -80,7 +80,10 @@ def test_a_real_machine_is_heard_and_falls_silent_as_plain_python_says(cut: str)
             (datetime.fromisoformat(row["timestamp"]), float(row["value"]))
             for row in islice(csv.DictReader(file), 5000)
         ]
-    records = [reading((at.replace(tzinfo=UTC) - EIGHT) / timedelta(minutes=1), "machine", value) for at, value in rows]
+    records = [
+        reading((at.replace(tzinfo=timezone.utc) - EIGHT) / timedelta(minutes=1), "machine", value)
+        for at, value in rows
+    ]
     result = played(records, cut, attrs.evolve(job, watermark_delay=timedelta(hours=2)))
 
     is_the_oracles(result, records)

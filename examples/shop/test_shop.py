@@ -1,7 +1,7 @@
 """Tests of `shop.py`."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from shop import Visit, sales, visits
@@ -10,7 +10,7 @@ from amadou_plugins.windows import WindowResult
 from amadou_runtime import TestRun
 
 CLICKS = Path(__file__).with_name("clicks.jsonl").read_bytes().splitlines()
-TEN = datetime(2025, 3, 1, 10, tzinfo=UTC)
+TEN = datetime(2025, 3, 1, 10, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
 
 
@@ -18,10 +18,10 @@ def test_a_visit_ends_half_an_hour_after_its_last_click() -> None:
     result = TestRun(visits).add_records(CLICKS).run(flush=True)
 
     assert result.records("visits") == [
-        Visit("ada", datetime(2025, 3, 1, 10, 0, 5, tzinfo=UTC), 65.0, ["home", "tea", "tea"], 450),
-        Visit("bob", datetime(2025, 3, 1, 10, 0, 20, tzinfo=UTC), 1720.0, ["tea", "cups"], 1200),
-        Visit("ada", datetime(2025, 3, 1, 11, 0, tzinfo=UTC), 0.0, ["home"], 0),
-        Visit("cyd", datetime(2025, 3, 1, 12, 0, tzinfo=UTC), 0.0, ["home"], 0),
+        Visit("ada", datetime(2025, 3, 1, 10, 0, 5, tzinfo=timezone.utc), 65.0, ["home", "tea", "tea"], 450),
+        Visit("bob", datetime(2025, 3, 1, 10, 0, 20, tzinfo=timezone.utc), 1720.0, ["tea", "cups"], 1200),
+        Visit("ada", datetime(2025, 3, 1, 11, 0, tzinfo=timezone.utc), 0.0, ["home"], 0),
+        Visit("cyd", datetime(2025, 3, 1, 12, 0, tzinfo=timezone.utc), 0.0, ["home"], 0),
     ]
     assert result.keys() == []
 

@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import attrs
@@ -18,7 +18,7 @@ from amadou_runtime import TestRun
 
 HERE = Path(__file__).parent
 LINES = (HERE / "access.log").read_bytes().splitlines()
-NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 3, 1, 12, tzinfo=timezone.utc)
 
 
 def request(minutes: float, page: str, method: str = "GET", status: int = 200) -> bytes:

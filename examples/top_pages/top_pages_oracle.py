@@ -4,7 +4,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 
 def ranks(lines: Iterable[bytes]) -> Iterator[tuple[datetime, int, str, int]]:
@@ -24,7 +24,7 @@ def ranks(lines: Iterable[bytes]) -> Iterator[tuple[datetime, int, str, int]]:
             )
         ):
             time = datetime.strptime(f"{words[3]} {words[4]}", "[%d/%b/%Y:%H:%M:%S %z]")
-            minutes.setdefault(time.astimezone(UTC).replace(second=0), Counter())[page] += 1
+            minutes.setdefault(time.astimezone(timezone.utc).replace(second=0), Counter())[page] += 1
     for minute, pages in sorted(minutes.items()):
         ranked = sorted(pages, key=lambda page: (-pages[page], page))
         yield from ((minute, rank, page, pages[page]) for rank, page in enumerate(ranked[:10], 1))

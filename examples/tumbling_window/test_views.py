@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,8 @@ def test_sums_the_views_of_each_minute() -> None:
     run.add_watermark()
 
     assert run.run().records("sums") == [
-        ViewSum("news", datetime(2025, 1, 1, 0, 1, tzinfo=UTC), 3),
-        ViewSum("news", datetime(2025, 1, 1, 0, 2, tzinfo=UTC), 1),
+        ViewSum("news", datetime(2025, 1, 1, 0, 1, tzinfo=timezone.utc), 3),
+        ViewSum("news", datetime(2025, 1, 1, 0, 2, tzinfo=timezone.utc), 1),
     ]
 
 
@@ -34,7 +34,7 @@ def test_sums_the_sample_files_however_they_are_cut_into_batches(cut: int) -> No
         for start in range(0, len(records), cut):
             run.add_records(records[start : start + cut])
         run.end_batch()
-    run.add_watermark(datetime(2026, 1, 1, tzinfo=UTC))
+    run.add_watermark(datetime(2026, 1, 1, tzinfo=timezone.utc))
 
     views = [json.loads(line) for file in SAMPLES for line in file.read_text().splitlines()]
     expected = Counter(

@@ -1,6 +1,6 @@
 """Tests of `enrich.py`."""
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from enrich import Enrich, Notice, job
@@ -22,7 +22,7 @@ def played(parts: int, then: datetime | None = None) -> TestResult:
 
 
 def at(hour: int, minute: int) -> datetime:
-    return datetime(2025, 5, 1, hour, minute, tzinfo=UTC)
+    return datetime(2025, 5, 1, hour, minute, tzinfo=timezone.utc)
 
 
 def rows(result: TestResult) -> list[tuple[str, str, str, int]]:

@@ -5,7 +5,9 @@ from copy import copy
 from datetime import timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, unwrap
 from types import MethodType
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from typing_extensions import Self
 
 from amadou import Component, KeyedEvent, Subject, check_ran
 from amadou.errors import SpecError

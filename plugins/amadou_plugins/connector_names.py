@@ -30,8 +30,10 @@ def amadou_register_sinks() -> Mapping[str, type[Sink]]:
     return {
         "console": connectors.ConsoleSink,
         "csv": connectors.CsvSink,
+        "delta": connectors.DeltaSink,
         "function": connectors.FunctionSink,
         "http": connectors.HttpSink,
+        "iceberg": connectors.IcebergSink,
         "json-lines": connectors.JsonLinesSink,
         "kafka": connectors.KafkaSink,
         "lines": connectors.LinesSink,

@@ -15,6 +15,7 @@ import attrs
 
 from amadou import DeadLetterReport, Job, RunSummary
 from amadou.errors import JobError
+from amadou.remote_files import is_remote
 from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.interval import interval
@@ -53,7 +54,8 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run a job until its input ends, or until Ctrl-C or SIGTERM. On Spark, the first signal stops the run after the
-    current batch, and a second signal stops the run immediately.
+    current batch, and a second signal stops the run immediately. This also applies to signals that the Java process of
+    the driver receives. SIGTERM while Spark starts ends the run without a batch.
 
     :param job: the job
     :param engine: `"spark"`; or `"embedded"`, which processes the available input in this process, without a
@@ -86,20 +88,38 @@ def run(
     _check_trigger(trigger)
     if engine not in ("spark", "embedded"):
         raise ValueError(f'the engine must be "spark" or "embedded", not {engine!r}')
-    if to_savepoint is not None:
+    if to_savepoint is not None and not _needs_spark(to_savepoint, engine):
         check_new(Path(to_savepoint))
-    savepoint = None if from_savepoint is None else JobSavepoint(from_savepoint)
+    savepoint = None
+    if from_savepoint is not None and not _needs_spark(from_savepoint, engine):
+        savepoint = JobSavepoint(from_savepoint)
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
         if engine == "embedded":
             to = None if to_savepoint is None else Path(to_savepoint)
             summary = run_embedded(job, hooks, flush=flush, savepoint=savepoint, to_savepoint=to)
         else:
-            schedule = _schedule(checkpoint, savepoint_every, savepoint_directory, savepoint_keep)
-            saving = partial(_run_on_spark, savepoint=savepoint, to_savepoint=to_savepoint, schedule=schedule)
-            summary = saving(job, hooks, checkpoint, trigger, flush, master, dict(conf), on_progress)
+            summary = _run_on_spark(
+                job,
+                hooks,
+                checkpoint,
+                trigger,
+                flush,
+                master,
+                dict(conf),
+                on_progress,
+                savepoint=savepoint,
+                from_savepoint=from_savepoint,
+                to_savepoint=to_savepoint,
+                schedule=_schedule(checkpoint, savepoint_every, savepoint_directory, savepoint_keep),
+            )
     hooks.ended(summary)
     return summary
+
+
+def _needs_spark(savepoint: str, engine: str) -> bool:
+    """Return `True` if a savepoint can only be accessed once Spark has started."""
+    return engine == "spark" and is_remote(savepoint)
 
 
 def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
@@ -126,22 +146,34 @@ def _run_on_spark(
     on_progress: Callable[[Progress], None] | None,
     *,
     savepoint: JobSavepoint | None,
+    from_savepoint: str | None,
     to_savepoint: str | None,
     schedule: "Schedule | None",
 ) -> RunSummary:
-    from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
     from amadou_runtime.spark.checkpoint import absolute
+    from amadou_runtime.spark.savepoints.remote import open_savepoint
     from amadou_runtime.spark.savepoints.writing import write_savepoint
+    from amadou_runtime.spark.versions import check_reads_state, wakes_while_ending
 
     with_all_sinks(job, checkpoint)  # checked first, since starting Spark takes seconds
-    if flush and trigger != "available-now" and not (trigger is None and is_bounded(job)):
+    ends = trigger == "available-now" or (trigger is None and is_bounded(job))
+    if flush and not ends:
         problem = 'flush=True (--flush) needs a run that ends: use trigger="available-now" (--once)'
         raise JobError(job.name, (problem,))
     hooks.plugins.prepare_session(job, conf)
-    spark = session(job.name, master=master, conf=conf)
-    with _stop_signals() as stop, TemporaryDirectory(prefix="amadou-checkpoint-") as temporary:
-        if (flush or to_savepoint is not None) and checkpoint is None:
+    with (
+        _session(job, master, conf) as (spark, stop),
+        TemporaryDirectory(prefix="amadou-checkpoint-") as temporary,
+    ):
+        if stop.is_set():
+            return RunSummary(job.name)
+        if to_savepoint is not None:
+            check_reads_state()
+        if savepoint is None and from_savepoint is not None:
+            savepoint = open_savepoint(spark, from_savepoint)
+        goes_on = flush or to_savepoint is not None or (ends and not wakes_while_ending())
+        if goes_on and checkpoint is None:
             checkpoint = temporary
         process = partial(start_on_spark, job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
         running = process(savepoint=savepoint, schedule=schedule)
@@ -155,7 +187,7 @@ def _run_on_spark(
             summary = summary.then(running.summary)
         if to_savepoint is not None:
             assert checkpoint is not None
-            write_savepoint(spark, absolute(checkpoint), Path(to_savepoint))
+            write_savepoint(spark, absolute(checkpoint), to_savepoint)
         return summary
 
 
@@ -177,9 +209,10 @@ def start(
     :returns: the running job
     """
     from amadou_runtime.spark import start as start_on_spark
+    from amadou_runtime.spark.savepoints.remote import open_savepoint
 
     _check_trigger(trigger)
-    savepoint = None if from_savepoint is None else JobSavepoint(from_savepoint)
+    savepoint = None if from_savepoint is None else open_savepoint(spark, from_savepoint)
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
         running = start_on_spark(
@@ -196,23 +229,22 @@ def _check_trigger(trigger: str | None) -> None:
 
 
 def _schedule(checkpoint: str | None, every: str | None, directory: str | None, keep: int | None) -> "Schedule | None":
-    """Return when and where a run takes savepoints; `None` if it has no checkpoint that is local, and no directory.
+    """Return when and where a run takes savepoints; `None` if it has neither a checkpoint nor a directory.
 
     :raises ValueError: a setting is invalid
     """
+    from amadou_runtime.spark.checkpoint import absolute
     from amadou_runtime.spark.savepoints.service import Schedule
 
     if keep is not None and keep < 1:
         raise ValueError(f"savepoint_keep must be at least 1, not {keep}")
     if every is not None and checkpoint is None:
         raise ValueError("savepoint_every needs a checkpoint")
-    if directory is None and (checkpoint is None or "://" in checkpoint):
-        if every is not None or keep is not None:
-            raise ValueError("savepoint_every needs savepoint_directory, since the checkpoint is not local")
-        return None
-    default = Path(str(checkpoint).removeprefix("file:")).absolute() / "savepoints"
-    where = default if directory is None else Path(directory).absolute()
-    return Schedule(where, None if every is None else interval(every), keep)
+    if directory is None:
+        if checkpoint is None:
+            return None
+        directory = f"{checkpoint.removeprefix('file:')}/savepoints"
+    return Schedule(absolute(directory), None if every is None else interval(every), keep)
 
 
 def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[[Progress], None] | None) -> None:
@@ -269,28 +301,27 @@ def replay(
     :raises LoadError: the dead letters are from a different job, or need a source or component that the job does not
         have
     """
-    from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
     from amadou_runtime.spark.replay import recorded_letters
 
     job, hooks = _prepared(job, params)
     settings = dict(conf)
-    with hooks.failures_reported(), _stop_signals() as stop:
+    with hooks.failures_reported():
         with_all_sinks(job, checkpoint)
         hooks.plugins.prepare_session(job, settings)
-        spark = session(job.name, master=master, conf=settings)
-        plan = plan_of(letters, job, recorded_letters(spark, checkpoint, job.by_stage))
-        summary, count = None, 0
-        # An interrupted replay may have stored dead letters that still have to be processed.
-        for step in plan.steps or ([[]] if plan.before else []):
-            running = start_on_spark(
-                job, spark, hooks, checkpoint=checkpoint, trigger="available-now", conf=settings, letters=step
-            )
-            count += len(step)
-            _follow(running, stop, on_progress)
-            summary = running.summary if summary is None else summary.then(running.summary)
-            if running.is_stopping:
-                break
+        with _session(job, master, settings) as (spark, stop):
+            plan = plan_of(letters, job, recorded_letters(spark, checkpoint, job.by_stage))
+            summary, count = None, 0
+            # An interrupted replay may have stored dead letters that still have to be processed.
+            for step in plan.steps or ([[]] if plan.before else []):
+                running = start_on_spark(
+                    job, spark, hooks, checkpoint=checkpoint, trigger="available-now", conf=settings, letters=step
+                )
+                count += len(step)
+                _follow(running, stop, on_progress)
+                summary = running.summary if summary is None else summary.then(running.summary)
+                if running.is_stopping:
+                    break
     if summary is not None:
         hooks.ended(summary)
     return Replay(summary, count, plan.before, plan.others)
@@ -312,15 +343,26 @@ def _savepoint_signal(running: "RunningJob") -> Iterator[None]:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Yield a `threading.Event` that the first Ctrl-C or SIGTERM sets; a second signal has its default effect. Outside
-    the main thread, signals do not set the event.
+def _session(job: Job, master: str | None, conf: Mapping[str, str]) -> Iterator[tuple[Any, threading.Event]]:
+    """Yield the Spark session, and a `threading.Event` that the first Ctrl-C or SIGTERM sets; a second signal has its
+    default effect. While Spark starts, Ctrl-C has its default effect. Outside the main thread, signals do not set the
+    event.
     """
+    from amadou_runtime.spark import session
+    from amadou_runtime.spark.java_signals import java_signals
+
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield stop
+        yield session(job.name, master=master, conf=conf), stop
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    with _signals_set(stop, signal.SIGTERM):
+        spark = session(job.name, master=master, conf=conf)  # changes the handler of SIGINT
+    with _signals_set(stop, signal.SIGINT, signal.SIGTERM), java_signals(spark, stop.set):
+        yield spark, stop
+
+
+@contextmanager
+def _signals_set(stop: threading.Event, *numbers: signal.Signals) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in numbers}
 
     def handle(number: int, _: Any) -> None:
@@ -331,7 +373,7 @@ def _stop_signals() -> Iterator[threading.Event]:
     for number in numbers:
         signal.signal(number, handle)
     try:
-        yield stop
+        yield
     finally:
         for number in numbers:
             signal.signal(number, before[number])

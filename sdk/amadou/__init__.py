@@ -3,6 +3,13 @@
 Write a `Handler` and put it into a `Job`. Test the job with `amadou_runtime.TestRun`, and run it with `amadou run`.
 """
 
+import sys
+
+if sys.version_info < (3, 11):  # there, `datetime.fromisoformat` rejects most of ISO 8601, such as a final Z
+    from backports.datetime_fromisoformat import MonkeyPatch
+
+    MonkeyPatch.patch_fromisoformat()
+
 from amadou import errors
 from amadou._codec import Codec, codec_for
 from amadou._component import Component, ComponentCallbacks, Invoke

@@ -1,4 +1,4 @@
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import cache
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -122,7 +122,7 @@ def encode_leaf(value: Any, type_: Any) -> Any:
             if value.utcoffset() is None:
                 raise NaiveTimestampError(value)
             # skip the conversion if it is not needed, to save time
-            return value if value.tzinfo is UTC and type(value) is datetime else _exact_datetime(value)
+            return value if value.tzinfo is timezone.utc and type(value) is datetime else _exact_datetime(value)
         if type_ is str and not value.isascii():
             check_text(value)
         return value if type(value) is type_ else _exact_leaf(value, type_)
@@ -153,7 +153,7 @@ def decode_leaf(encoded: Any, type_: Any) -> Any:
 
 def _exact_datetime(value: datetime) -> datetime:
     try:
-        return datetime.fromisoformat(value.astimezone(UTC).isoformat())
+        return datetime.fromisoformat(value.astimezone(timezone.utc).isoformat())
     except OverflowError:
         raise TimestampRangeError(value) from None
 

@@ -122,7 +122,7 @@ def _to_extension(value: Any) -> Any:
             raise NaiveTimestampError(value)
         return datetime.fromisoformat(value.isoformat())  # a subclass, such as pandas.Timestamp
     if kind is date:
-        return msgpack.ExtType(_DATE, value.toordinal().to_bytes(4))
+        return msgpack.ExtType(_DATE, value.toordinal().to_bytes(4, "big"))
     if kind is timedelta:
         return msgpack.ExtType(_TIMEDELTA, pack_nested(value // MICROSECOND))
     if kind is Decimal:
@@ -130,7 +130,7 @@ def _to_extension(value: Any) -> Any:
     if kind.__name__ == "UUID" and kind.__module__ == "uuid":  # not imported here, because importing uuid is slow
         return msgpack.ExtType(_UUID, value.bytes)
     if kind is int:
-        return msgpack.ExtType(_BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, signed=True))
+        return msgpack.ExtType(_BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
     if isinstance(value, dict):
         return dict(value)
     if isinstance(value, list):
@@ -217,7 +217,7 @@ def _from_extension(code: int, data: bytes) -> Any:
     if code == _FROZENSET:
         return frozenset(nested(unpack, data))
     if code == _DATE:
-        return date.fromordinal(int.from_bytes(data))
+        return date.fromordinal(int.from_bytes(data, "big"))
     if code == _TIMEDELTA:
         return timedelta(microseconds=unpack(data))
     if code == _DECIMAL:
@@ -227,7 +227,7 @@ def _from_extension(code: int, data: bytes) -> Any:
 
         return UUID(bytes=data)
     if code == _BIG_INT:
-        return int.from_bytes(data, signed=True)
+        return int.from_bytes(data, "big", signed=True)
     if code == _ENVELOPE:
         return Envelope(*nested(unpack, data))
     if code == _OBJECT:

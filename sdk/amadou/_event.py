@@ -1,9 +1,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeAlias
+from typing import Any, Generic, TypeAlias
 
-from typing_extensions import TypeVar
+from typing_extensions import NamedTuple, TypeVar
 
 from amadou._encoding import MAX_NESTING
 from amadou.errors import KeyTypeError

@@ -256,10 +256,11 @@ class Job(HandlerSettings):
             parameter of this job
         """
         known = {param.name for param in self.params}
+        files = {param.file_name for param in self.params if param.secret}
         problems = [
             f"the job {self.name!r} has no parameter {name} (its parameters: {', '.join(sorted(known)) or 'none'})"
             for name in given
-            if name not in known
+            if name not in known and name not in files
         ]
         of_connectors: list[str] = []
         stages = {name: _with_values(stage, given, problems, of_connectors) for name, stage in self.stages.items()}

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from datetime import timedelta
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
-from typing_extensions import TypeForm
+from typing_extensions import Self, TypeForm
 
 from amadou._event import KeyedEvent
 from amadou._map import MapSpec

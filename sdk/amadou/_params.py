@@ -2,6 +2,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -16,8 +17,9 @@ T = TypeVar("T")
 @attrs.frozen
 class Param:
     """A job parameter, set at deployment. The value comes from `amadou run … -p NAME=VALUE`, the environment variable
-    `NAME` or the default, in this order of precedence. A `Param` can be a handler's attribute, a setting of a connector
-    or a job, or a value in a setting that is a mapping.
+    `NAME` or the default, in this order of precedence. A secret can also be in a file: pass `-p NAME_FILE=PATH`, or set
+    the environment variable `NAME_FILE`, instead of `NAME`. A `Param` can be a handler's attribute, a setting of a
+    connector or a job, or a value in a setting that is a mapping.
 
     :param name: the name on the command line and in the environment
     :param default: the value if the parameter is not set; a parameter without a default must be set
@@ -37,13 +39,14 @@ class Param:
         :param given: values as strings, by name, as on the command line
         :raises ParamError: the parameter has neither a value nor a default, or its value cannot be parsed
         """
-        text = given.get(self.name, os.environ.get(self.name))
-        if text is None:
+        place = self.place(given)
+        if place is None:
             if self.default is MISSING:
-                raise ParamError(
-                    (f"parameter {self.name} is not set: use -p {self.name}=VALUE or environment variable {self.name}",)
-                )
+                file = f", or {self.file_name} for a file with the value" if self.secret else ""
+                use = f"use -p {self.name}=VALUE or environment variable {self.name}{file}"
+                raise ParamError((f"parameter {self.name} is not set: {use}",))
             return self._given(self.default)
+        text = place.text if place.name == self.name else self._read(place)
         if self.secret:
             Secret(text)  # errors hide the text once this Secret exists
         try:
@@ -54,8 +57,48 @@ class Param:
                 raise ParamError((f"the value of parameter {self.name} is not a valid {kind}",)) from None
             raise ParamError((f"{text!r} is not a valid {kind} for parameter {self.name}: {error}",)) from error
 
+    @property
+    def file_name(self) -> str:
+        """Name on the command line and in the environment for the path of a file with the secret."""
+        return f"{self.name}_FILE"
+
+    def place(self, given: Mapping[str, str]) -> "Place | None":
+        """Return where the parameter is set; `None` if it is not set.
+
+        :param given: see `value`
+        """
+        for origin, values in (("-p", given), ("environment", os.environ)):
+            for name in (self.name, self.file_name) if self.secret else (self.name,):
+                if name in values:
+                    return Place(origin, name, values[name])
+        return None
+
+    def _read(self, place: "Place") -> str:
+        """Return the content of a file, without one newline at its end."""
+        try:
+            text = Path(place.text).read_bytes().decode()
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            problem = f"parameter {self.name}: {place.name} is {place.text!r}, which cannot be read: {why}"
+            raise ParamError((problem,)) from None
+        return text.removesuffix("\r\n" if text.endswith("\r\n") else "\n")
+
     def _given(self, value: Any) -> Any:
         return Secret(value) if self.secret and value is not None else value
+
+
+@attrs.frozen
+class Place:
+    """Where a parameter is set.
+
+    :param origin: `-p` or `environment`
+    :param name: the parameter's name, or its `file_name`
+    :param text: the value, or the path of the file
+    """
+
+    origin: str
+    name: str
+    text: str = attrs.field(repr=False)
 
 
 def _read_bool(text: str) -> bool:

@@ -104,6 +104,8 @@ def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
     if not isinstance(class_, type):
         aggregate = all(callable(getattr(type_, name, None)) for name in ("create", "add", "result"))
         hint = ", but an aggregate: use a RunningSpec from amadou_plugins.aggregates" if aggregate else ": pass a type"
+        if isinstance(class_, str):  # Python 3.10 does not resolve a name within an annotation
+            hint = f': use Python 3.11 or newer, or quote the whole annotation, such as "list[{class_}]"'
         raise UnsupportedTypeError(outer, f"{type_!r} is not a type{hint}")
     if issubclass(class_, Enum):
         _register_enum(class_)

@@ -13,10 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
-import pyspark.sql.datasource as _of_spark
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from amadou._connector import Source
+from amadou.errors import PlatformError
+
+try:
+    import pyspark.sql.datasource as _of_spark
+    from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+except ModuleNotFoundError as error:
+    if error.name != "pyspark.sql.datasource":
+        raise
+    raise PlatformError(
+        "sources in Python, such as KafkaSource, need Spark 4.0 or newer: read with SparkSource, or use a newer Spark"
+    ) from None
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow

@@ -37,6 +37,7 @@
     ├── TooManyHeldError       more events are held while a source is down than `DependsOn` allows
     ├── EngineDifferenceError  a test run had different results on the embedded engine and on Spark
     ├── VectorizedPathError    a test run had different results on the vectorised and the per-event path
+    ├── ProjectError           a project cannot be created or packaged
     ├── PlatformError          Spark cannot start; for example, Java is missing or not a supported version
     └── RunError               the run failed for a reason that no other error describes, such as a failure in Spark
 """
@@ -144,6 +145,7 @@ class CallbackError(AmadouError):
     :param record: the ``repr`` of the record, event or timer
     :param watermark: the watermark of the batch in ISO format, or ``None``
     :param stage: the name of the stage; ``None`` in a job with one handler
+    :param advice: a sentence at the end of the message
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class CallbackError(AmadouError):
         record: str | None = None,
         watermark: str | None = None,
         stage: str | None = None,
+        advice: str | None = None,
     ) -> None:
         self.handler = handler
         self.callback = callback
@@ -168,6 +171,7 @@ class CallbackError(AmadouError):
         self.record = record
         self.watermark = watermark
         self.stage = stage
+        self.advice = advice
         super().__init__(error)
 
     def fields(self) -> dict[str, Any]:
@@ -182,6 +186,7 @@ class CallbackError(AmadouError):
             "record": self.record,
             "watermark": self.watermark,
             "stage": self.stage,
+            "advice": self.advice,
         }
 
     def __str__(self) -> str:
@@ -197,6 +202,8 @@ class CallbackError(AmadouError):
         ):
             if value is not None:
                 shown.append(f"  {label:<10}{value}")
+        if self.advice is not None:
+            shown.append(self.advice)
         return "\n".join(shown)
 
 
@@ -570,9 +577,13 @@ class SavepointError(AmadouError):
         super().__init__(f"savepoint {savepoint}: {message}")
 
 
+class ProjectError(AmadouError):
+    """A project cannot be created or packaged."""
+
+
 class PlatformError(AmadouError):
-    """Spark cannot start; for example, a required Python package is missing, or Java is missing or not a supported
-    version.
+    """Spark cannot start, or lacks what a job needs; for example, a required Python package is missing, Java is missing
+    or not a supported version, or the version of Spark is too old.
     """
 
 

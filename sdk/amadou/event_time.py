@@ -1,16 +1,16 @@
 """Event time: the range of timestamps, and their conversion to microseconds or milliseconds since 1970."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Final
 
 from amadou.errors import NaiveTimestampError, TimestampRangeError
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICROSECOND: Final = timedelta(microseconds=1)
 MILLISECOND: Final = timedelta(milliseconds=1)
-FIRST_TIME: Final = datetime.min.replace(tzinfo=UTC)
-LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
+FIRST_TIME: Final = datetime.min.replace(tzinfo=timezone.utc)
+LAST_TIME: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 # Consecutive events often fall into the same step, and handlers often set a timer for a time that they have just used.
 # So the next result is often the same as the last one. This check is five times as fast as datetime arithmetic.
@@ -64,7 +64,7 @@ def to_micros(timestamp: datetime) -> int:
         micros = (timestamp - EPOCH) // MICROSECOND
     except TypeError:
         raise NaiveTimestampError(timestamp) from None
-    if timestamp.tzinfo is UTC:  # in other time zones, times that Python considers equal can differ (DST)
+    if timestamp.tzinfo is timezone.utc:  # in other time zones, times that Python considers equal can differ (DST)
         _last_micros = (timestamp, micros)
     elif not FIRST_TIME <= timestamp <= LAST_TIME:
         raise TimestampRangeError(timestamp)

@@ -6,6 +6,7 @@ import pytest
 from amadou import Job
 from amadou_runtime import TestRun
 from amadou_runtime.spark import checkpoint
+from amadou_runtime.spark.session import check_log_store
 from amadou_runtime.testing import spark_engine
 
 MakeRun = Callable[..., TestRun]
@@ -19,6 +20,8 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "embedded":
         return "embedded"
     request.getfixturevalue("spark")
+    if request.param == "log":
+        check_log_store()
     for module in (checkpoint, spark_engine):
         monkeypatch.setattr(module, "store_of", lambda job: request.param)
     return "spark"

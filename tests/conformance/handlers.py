@@ -1,6 +1,6 @@
 """Handlers whose script is in their events: an event's value says what `on_event` is to do."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from amadou import (
@@ -17,7 +17,7 @@ from amadou import (
     ValueSpec,
 )
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 
 

@@ -1,6 +1,6 @@
 """Sources that need others to be up to date (`docs/dependencies.md`)."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ ON_WEATHER = DependsOn("activities", on="weather")
 
 def at(clock: str) -> datetime:
     """A time of the day: ``10:05``."""
-    return datetime.strptime(clock, "%H:%M").replace(2025, 1, 1, tzinfo=UTC)
+    return datetime.strptime(clock, "%H:%M").replace(2025, 1, 1, tzinfo=timezone.utc)
 
 
 def clock(time: datetime | None) -> str:

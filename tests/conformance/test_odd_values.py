@@ -5,7 +5,7 @@ letters, and a restart between two batches changes nothing.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -29,7 +29,7 @@ class Part:
 
 TEXTS = st.one_of(st.text(max_size=3), st.sampled_from(["\ud800", "a\udc00", "\0"]))
 TIMES = st.one_of(
-    st.datetimes(timezones=st.sampled_from([UTC, EAST, WEST, None])),
+    st.datetimes(timezones=st.sampled_from([timezone.utc, EAST, WEST, None])),
     st.sampled_from([datetime.min.replace(tzinfo=EAST), datetime.max.replace(tzinfo=WEST)]),
 )
 LEAVES = st.one_of(
@@ -110,7 +110,7 @@ DONE = st.one_of(
     st.tuples(st.just("put pair"), VALUES, st.decimals()),
     st.just(("tell", None, None)),
 )
-NEAR = st.datetimes(START.replace(tzinfo=None), START.replace(tzinfo=None, day=2), timezones=st.just(UTC))
+NEAR = st.datetimes(START.replace(tzinfo=None), START.replace(tzinfo=None, day=2), timezones=st.just(timezone.utc))
 RECORDS = st.one_of(
     st.builds(KeyedEvent, st.sampled_from(["a", "b"]), NEAR, DONE),
     st.builds(KeyedEvent, HASHABLE, TIMES, VALUES),

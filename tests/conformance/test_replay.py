@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from amadou_runtime.core.dead_letter_files import read_letters
 
 pytestmark = [pytest.mark.spark, pytest.mark.rule(32), pytest.mark.usefixtures("spark")]
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 
 

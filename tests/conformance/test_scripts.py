@@ -7,7 +7,7 @@ They leave out rules 1 (all times are whole seconds), 4 (`max_ahead`), 16 (`ttl`
 import math
 import os
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from amadou_runtime import TestResult, TestRun
 SPARK_SCRIPTS = int(os.environ.get("AMADOU_SPARK_SCRIPTS", "40"))
 KEYS: tuple[Key, ...] = ("a", "b", "1", 1, 2, b"1", ("a", 1), (1, "a"))
 BOUNDARIES = ("end_batch", "add_watermark", "advance_processing_time", "run")
-END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+END_OF_TIME = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def seconds(timestamp: datetime | None) -> float | None:

@@ -1,7 +1,7 @@
 """State: reads and writes, keys, time to live."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from typing import Any, NamedTuple
@@ -117,7 +117,7 @@ def test_a_pending_timer_keeps_its_key_until_it_fired(test_run: MakeRun) -> None
     assert run.run().keys() == []
     run = test_run(job(Keeper())).add_record(event(0, "set_timer"))
     assert run.run().keys() == ["k"]
-    result = run.add_watermark(datetime(2030, 1, 1, tzinfo=UTC)).run()
+    result = run.add_watermark(datetime(2030, 1, 1, tzinfo=timezone.utc)).run()
     assert (result.timers("k"), result.state("total", "k")) == ([], 10)
 
 
@@ -248,7 +248,7 @@ class OwnCodec:
 
 VALUES: dict[str, Any] = {
     "scalars": (True, 2**70, -0.5, "text", b"bytes"),
-    "times": (datetime(2025, 1, 1, 12, tzinfo=UTC), date(2025, 1, 1), timedelta(microseconds=-1)),
+    "times": (datetime(2025, 1, 1, 12, tzinfo=timezone.utc), date(2025, 1, 1), timedelta(microseconds=-1)),
     "others": (Decimal("1.50"), UUID(int=7), Color.RED),
     "containers": {"a": ({1, 2}, frozenset({"x"}))},
     "union": [1, None, "text"],

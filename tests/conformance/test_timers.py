@@ -1,6 +1,6 @@
 """Timers."""
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 from tests.conformance.conftest import MakeRun
@@ -132,4 +132,4 @@ def test_flush_sends_the_watermark_to_the_end_of_time(test_run: MakeRun) -> None
         ("timer", "a", 10**6),
     ]
     assert result.keys() == []
-    assert result.watermark == datetime.max.replace(tzinfo=UTC)
+    assert result.watermark == datetime.max.replace(tzinfo=timezone.utc)

@@ -102,3 +102,14 @@ def test_the_metadata_says_licence_and_extras(installed: Path, tmp_path: Path):
 
     assert "License-Expression: Apache-2.0" in told
     assert {"Provides-Extra: spark", "Provides-Extra: dev"} <= {*told}
+
+
+def test_a_new_project_has_all_files_of_the_template(installed: Path, tmp_path: Path):
+    run(str(installed / "amadou"), "new", "project-name", cwd=tmp_path)
+
+    template = ROOT / "runtime" / "amadou_runtime" / "project_template"
+    assert files_of(tmp_path / "project-name") == files_of(template)
+
+
+def files_of(directory: Path) -> set[Path]:
+    return {path.relative_to(directory) for path in directory.rglob("*") if "__pycache__" not in path.parts}

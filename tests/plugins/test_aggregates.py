@@ -4,7 +4,7 @@ import operator
 import pickle
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -53,7 +53,7 @@ from amadou_plugins.aggregates import (
 from amadou_plugins.windows import SessionWindow
 from amadou_runtime import TestRun
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 FREE = [
     Count(),

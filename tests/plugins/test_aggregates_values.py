@@ -5,9 +5,9 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from enum import StrEnum
+from enum import Enum
 from typing import Any, NamedTuple
 
 import attrs
@@ -40,7 +40,7 @@ from amadou_plugins.aggregates import (
     ValueKindError,
 )
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def event(value: Any, second: int = 0) -> KeyedEvent[Any]:
@@ -71,7 +71,7 @@ class Visit(NamedTuple):
     page: str
 
 
-class Colour(StrEnum):
+class Colour(str, Enum):
     RED = "red"
 
 

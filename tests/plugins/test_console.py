@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote
 
@@ -60,7 +60,7 @@ PATHS = (
     *(f"/api/v1/letters{name}" for name in ("", "/2-0", "/2-0/test")),
 )
 ACTIONS = ("/stop", "/savepoint", "/api/v1/stop", "/api/v1/savepoint")
-NOW = datetime.now(UTC)
+NOW = datetime.now(timezone.utc)
 
 
 class Counter(Handler):
@@ -198,7 +198,9 @@ def console() -> Iterator[Console]:
     console.amadou_run_started(run)
     for number in range(3):
         counts = {"records": {"a": 12, NAME: 3}, "outputs": {NAME: 6}, "held": {NAME: 5}, "timers_fired": 1234}
-        console.amadou_batch_completed(run, report(number, datetime.now(UTC), events=10, keys=4, late=number, **counts))
+        console.amadou_batch_completed(
+            run, report(number, datetime.now(timezone.utc), events=10, keys=4, late=number, **counts)
+        )
     yield console
     console.amadou_run_ended(run, RunSummary(NAME))
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import pairwise
 from urllib.parse import quote
 
@@ -25,7 +25,7 @@ FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex='0']"
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[ShopConsole]:
-    shop = ShopConsole(datetime.now(UTC))
+    shop = ShopConsole(datetime.now(timezone.utc))
     yield shop
     shop.end()
 
@@ -33,7 +33,7 @@ def shop() -> Iterator[ShopConsole]:
 @pytest.fixture
 def own_shop() -> Iterator[ShopConsole]:
     """A console that the test may end."""
-    shop = ShopConsole(datetime.now(UTC))
+    shop = ShopConsole(datetime.now(timezone.utc))
     yield shop
     shop.end()
 

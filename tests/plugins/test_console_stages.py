@@ -4,7 +4,7 @@ import html
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def staged_console() -> Iterator[Console]:
     console, (made, batches) = Console(), recorded()
     console.amadou_run_started(made)
     for batch in batches:
-        console.amadou_batch_completed(made, attrs.evolve(batch, completed=datetime.now(UTC)))
+        console.amadou_batch_completed(made, attrs.evolve(batch, completed=datetime.now(timezone.utc)))
     yield console
     console.amadou_run_ended(made, RunSummary("top-pages"))
 

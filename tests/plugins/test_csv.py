@@ -6,7 +6,7 @@ import math
 import os
 import pickle
 import tempfile
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -25,7 +25,7 @@ from amadou_plugins.connectors import CsvSink, CsvSource, MalformedRow
 from amadou_runtime import TestRun, run
 from amadou_runtime.command.named_connectors import with_connectors
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -269,7 +269,7 @@ class Pair(NamedTuple):
         (0.1, "0.1"),
         (math.nan, "nan"),
         (-math.inf, "-inf"),
-        (datetime(2025, 1, 1, 0, 1, microsecond=7, tzinfo=UTC), "2025-01-01T00:01:00.000007Z"),
+        (datetime(2025, 1, 1, 0, 1, microsecond=7, tzinfo=timezone.utc), "2025-01-01T00:01:00.000007Z"),
         (date(2025, 1, 1), "2025-01-01"),
         (timedelta(minutes=1, milliseconds=500), "60.5"),
         (Decimal("1.10"), "1.10"),
@@ -369,8 +369,6 @@ def test_an_aborted_part_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_errors_name_the_sink(tmp_path: Path) -> None:
-    with pytest.raises(SinkError, match=r"CsvSink\('s3://out'\) cannot write to URIs"):
-        CsvSink("s3://out").check("sums", int)
     with pytest.raises(SinkError, match="is not a directory: give CsvSink a different path"):
         CsvSink(write(tmp_path / "file", b"")).check("sums", int)
 

@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, MutableMapping
 from copy import deepcopy
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
 from threading import Lock, Thread
@@ -328,7 +328,7 @@ def test_markers_that_cannot_be_compared_are_an_error_that_says_what_to_do() -> 
     run(checked.heartbeat(minutes(0)))
 
     with pytest.raises(MarkerError, match="pass markers of the same type to heartbeat and check_pulse") as raised:
-        run(checked.check_pulse(minutes(0).replace(tzinfo=UTC)))
+        run(checked.check_pulse(minutes(0).replace(tzinfo=timezone.utc)))
     assert raised.value.dependency == "weather"
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
     assert run(checked.check_pulse(minutes(0))) == [None]  # the right one goes on
@@ -630,7 +630,7 @@ def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     ("markers", "threshold"),
     [
         ([minutes(0), minutes(11), minutes(12)], timedelta(minutes=10)),
-        ([minutes(m).replace(tzinfo=UTC) for m in (0, 11, 12)], timedelta(minutes=10)),
+        ([minutes(m).replace(tzinfo=timezone.utc) for m in (0, 11, 12)], timedelta(minutes=10)),
         ([date(2025, 1, 1), date(2025, 1, 3), date(2025, 1, 4)], timedelta(days=1)),
         ([timedelta(0), timedelta(3), timedelta(4)], timedelta(2)),
         ([0, 11, 12], 10),
@@ -852,7 +852,7 @@ class Rides(Handler):
 
     def key_event(self, record: tuple[str, int]) -> KeyedEvent[Any]:
         key, minute = record
-        return KeyedEvent(key, minutes(minute).replace(tzinfo=UTC))
+        return KeyedEvent(key, minutes(minute).replace(tzinfo=timezone.utc))
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         def tell(checkpoint: Checkpoint, dependency: Dependency) -> None:
@@ -886,7 +886,7 @@ def test_the_state_of_a_key_is_a_cache(notebook: bool) -> None:
 
     result = asyncio.run(within_a_loop()) if notebook else played.run()
     assert result.records("told") == ["Ghent down", "Ghent recovered"]
-    assert result.state(Rides.kept, "Delft")["_/rides"]["state_marker"] == minutes(13).replace(tzinfo=UTC)
+    assert result.state(Rides.kept, "Delft")["_/rides"]["state_marker"] == minutes(13).replace(tzinfo=timezone.utc)
 
 
 # Synchronous

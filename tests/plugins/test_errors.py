@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Iterator
 from copy import copy
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib import import_module
 from pkgutil import walk_packages
 
@@ -21,7 +21,7 @@ from amadou_plugins.windows._errors import WindowEventError
 from amadou_plugins.windows._windowed import RecordError
 from amadou_runtime.core.key_group import RetiredNameError
 
-TIME = datetime(2025, 1, 1, tzinfo=UTC)
+TIME = datetime(2025, 1, 1, tzinfo=timezone.utc)
 EXAMPLES: list[AmadouError] = [
     AggregateError("Sum()", "cannot go on"),
     DependencyError("no such dependency"),

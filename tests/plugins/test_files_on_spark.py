@@ -2,7 +2,7 @@
 
 import gzip
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from amadou_plugins.connectors.files.found_files import FoundFiles
 from amadou_runtime import run
 
 pytestmark = pytest.mark.spark
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 class Numbered(NamedTuple):

@@ -3,7 +3,7 @@ import io
 import pickle
 import threading
 import traceback
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from amadou_plugins.connectors import FunctionSink
 from amadou_runtime import run
 from amadou_runtime.command.describe import describe
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 @frozen

@@ -2,7 +2,7 @@ import io
 import math
 import pickle
 import random
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from amadou_plugins.connectors import GeneratorSource
 from amadou_runtime import run, start
 from amadou_runtime.command.describe import describe
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 def number_and_draws(number: int, random: random.Random) -> tuple[int, float, float]:

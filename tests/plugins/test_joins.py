@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -47,7 +47,7 @@ class Joining(Handler):
 
 def _matched(subject: Subject, left: KeyedEvent[Any] | None, right: KeyedEvent[Any] | None) -> None:
     given = [event for event in (left, right) if event is not None]
-    assert all(repr(event.key) == repr(subject.key) and event.timestamp.tzinfo is UTC for event in given)
+    assert all(repr(event.key) == repr(subject.key) and event.timestamp.tzinfo is timezone.utc for event in given)
     values = [None if event is None else event.value for event in (left, right)]
     if "fail" in values:
         raise ValueError("not this one")
@@ -438,7 +438,7 @@ def test_events_that_get_no_answer_are_forgotten_together(kind: Any, settings: A
 def test_the_end_of_time_ends_all_waiting() -> None:
     for settings in ({}, {"tolerance": timedelta.max, "direction": "nearest"}):
         run = TestRun(job(joining(AsOfJoin, **settings))).add_record(event(1, "right"), "r")
-        run.add_records([event(2, "left"), KeyedEvent("a", datetime.max.replace(tzinfo=UTC), "last")], "l")
+        run.add_records([event(2, "left"), KeyedEvent("a", datetime.max.replace(tzinfo=timezone.utc), "last")], "l")
         result = run.run(flush=True)
         assert result.records("matches") == [("a", "left", "right"), ("a", "last", "right")]
         assert result.keys() == []

@@ -2,9 +2,10 @@ import json
 import math
 import os
 import pickle
+import sys
 from collections import namedtuple
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -13,6 +14,7 @@ from uuid import UUID
 
 import pytest
 from attrs import define, frozen
+from pyspark import SparkContext
 
 from amadou import Codec, Param, SinkBatch, SinkWriter
 from amadou.errors import EncodeError, SinkError
@@ -45,7 +47,7 @@ class Colour(Enum):
     RED = "red"
 
 
-MINUTE = datetime(2025, 1, 1, 0, 1, tzinfo=UTC)
+MINUTE = datetime(2025, 1, 1, 0, 1, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(
@@ -373,9 +375,18 @@ def test_what_is_no_path_is_refused(path: Any) -> None:
             sink(path)
 
 
-def test_a_remote_path_is_told_before_the_run() -> None:
-    with pytest.raises(SinkError, match="cannot write to URIs"):
-        JsonLinesSink("s3://bucket/sums").check("sums", int)
+def test_without_pyspark_a_remote_path_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    message = r"only Spark can access this file system: run pip install 'amadou\[spark\]'"
+    with pytest.raises(SinkError, match=message):
+        JsonLinesSink("s3a://bucket/sums").check("sums", int)
+
+
+def test_without_spark_a_remote_path_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    message = "JsonLinesSink cannot write to s3a://bucket/sums: only Spark can access this file system: run"
+    with pytest.raises(SinkError, match=message):
+        JsonLinesSink("s3a://bucket/sums").check("sums", int)
 
 
 def test_a_directory_that_the_workers_do_not_share_is_told_at_the_commit(sink: JsonLinesSink, tmp_path: Path) -> None:

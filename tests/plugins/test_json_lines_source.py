@@ -1,6 +1,6 @@
 import gzip
 import pickle
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from amadou.errors import CallbackError, SourceError
 from amadou_plugins.connectors import JsonLinesSource
 from amadou_runtime import TestRun, run
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 class Echo(Handler):

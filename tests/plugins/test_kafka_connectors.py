@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import uuid4
 
@@ -40,7 +40,7 @@ from amadou_plugins.connectors.kafka.transactions import Part
 from amadou_runtime import TestRun, run
 from amadou_runtime.core.ports import port_codec
 
-TIME = datetime(2025, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)
+TIME = datetime(2025, 1, 1, 0, 0, 0, 250_000, tzinfo=timezone.utc)
 
 
 class Keeping(Handler):

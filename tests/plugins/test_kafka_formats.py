@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import cache
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -29,7 +29,7 @@ from amadou.errors import AmadouError, CallbackError, SinkError, SourceError
 from amadou_plugins.connectors import AvroFormat, KafkaRecord, KafkaSink, KafkaSource, ProtobufFormat
 from amadou_runtime import TestRun, run
 
-TIME = datetime(2025, 1, 1, tzinfo=UTC)
+TIME = datetime(2025, 1, 1, tzinfo=timezone.utc)
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 VIEWS = [{"name": "channel", "type": "string"}, {"name": "views", "type": "long"}, {"name": "at", "type": MILLIS}]
 NOTE = {"name": "note", "type": ["null", "string"], "default": None}
@@ -390,7 +390,7 @@ class Messages(Handler):
     messages = SinkSpec(object)
 
     def key_event(self, record: KafkaRecord[Any]) -> KeyedEvent[int]:
-        return KeyedEvent(record.value.channel, record.value.at.ToDatetime(UTC), record.value.views)
+        return KeyedEvent(record.value.channel, record.value.at.ToDatetime(timezone.utc), record.value.views)
 
     def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
         self.messages.collect(subject, ViewCount(channel=subject.key, views=event.value, at=event.timestamp))

@@ -1,6 +1,6 @@
 import tempfile
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime, timezone
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from amadou_plugins.connectors import LinesSink, LinesSource
 from amadou_runtime import run
 from amadou_runtime.command.named_connectors import with_connectors
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 @frozen
@@ -25,7 +25,7 @@ class View:
     note: str
 
 
-class Colour(StrEnum):
+class Colour(str, Enum):
     RED = "red"
 
 

@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections import namedtuple
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
 from io import BytesIO
@@ -39,7 +39,7 @@ from amadou_plugins.connectors.files import parquet_sink as sink_module
 from amadou_runtime import TestRun, run
 from amadou_runtime.command.named_connectors import with_connectors
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
 
@@ -422,8 +422,6 @@ def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path) -> None:
 
 
 def test_errors_name_the_sink(tmp_path: Path) -> None:
-    with pytest.raises(SinkError, match=r"ParquetSink\('s3://out'\) cannot write to URIs"):
-        ParquetSink("s3://out").check("sums", int)
     (tmp_path / "file").write_text("")
     with pytest.raises(SinkError, match="is not a directory: give ParquetSink a different path"):
         ParquetSink(tmp_path / "file").check("sums", int)
@@ -433,7 +431,7 @@ FIELDS = {
     "text": st.text(st.characters(codec="utf-8")),
     "number": st.integers(-(2**63), 2**63 - 1),
     "share": st.floats(allow_nan=False),
-    "at": st.datetimes(timezones=st.just(UTC)),
+    "at": st.datetimes(timezones=st.just(timezone.utc)),
     "length": st.timedeltas(timedelta(days=-100_000_000), timedelta(days=100_000_000)),
     "raw": st.binary(),
 }

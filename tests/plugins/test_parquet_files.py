@@ -3,8 +3,8 @@
 import pickle
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
-from enum import StrEnum
+from datetime import date, datetime, timedelta, timezone
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from amadou_runtime import run
 from amadou_runtime.command.named_connectors import with_connectors
 
 
-class Colour(StrEnum):
+class Colour(str, Enum):
     RED = "red"
 
 
@@ -37,7 +37,7 @@ class Counting(Handler):
     views = SinkSpec(View)
 
     def key_event(self, record: bytes) -> KeyedEvent[str]:
-        return KeyedEvent("all", datetime(2025, 1, 1, tzinfo=UTC), record.decode())
+        return KeyedEvent("all", datetime(2025, 1, 1, tzinfo=timezone.utc), record.decode())
 
     def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
         self.views.collect(subject, view(channel=event.value))
@@ -234,6 +234,7 @@ EVERY = pytest.mark.parametrize(
 @EVERY
 def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is cut into other parts, or goes to other directories, in this process or another."""
+    from amadou_plugins.connectors._last_commits import LastCommits
     from amadou_plugins.connectors.files import part_files
 
     sink = ParquetSink(tmp_path, **settings)
@@ -244,7 +245,7 @@ def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path, settings: Any, m
         commit(sink, batch(sink, 4), [view(channel="a", views=1)], [view(channel="c", views=2)])
         assert sorted(number for views in found(tmp_path).values() for number in views) == [1, 2, 5]
         assert hidden(tmp_path) == []
-        monkeypatch.setattr(part_files, "_last", {})
+        monkeypatch.setattr(part_files, "_commits", LastCommits())
 
 
 @EVERY
@@ -295,7 +296,7 @@ class Views(Handler):
     views = SinkSpec(View)
 
     def key_event(self, record: bytes) -> KeyedEvent[int]:
-        return KeyedEvent(record.decode(), datetime(2025, 1, 1, tzinfo=UTC), int(record))
+        return KeyedEvent(record.decode(), datetime(2025, 1, 1, tzinfo=timezone.utc), int(record))
 
     def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
         self.views.collect(subject, View(event.timestamp.date() + timedelta(days=event.value % 2), "a", event.value))

@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from io import StringIO
@@ -42,7 +42,7 @@ from amadou_runtime import run, start
 from amadou_runtime.command.describe import describe
 from amadou_runtime.command.named_connectors import with_connectors
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 SUMS = "CREATE TABLE sums (channel text PRIMARY KEY, sum bigint NOT NULL, seen timestamptz DEFAULT now(), id serial)"
 WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 

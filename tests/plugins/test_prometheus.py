@@ -4,7 +4,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -34,7 +34,7 @@ from amadou_plugins.metrics.plugin import amadou_register_metrics
 from amadou_runtime import run
 from amadou_runtime.command.cli import app
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 
 
@@ -307,6 +307,20 @@ def test_the_command_line_names_a_port(by: str, tmp_path: Path, monkeypatch: pyt
     result = CliRunner().invoke(app, [*command[:4], "--metrics-port", str(taken)])
     assert result.exit_code == 1
     assert f"metrics cannot be served on 127.0.0.1:{taken}" in result.stderr
+
+
+def test_the_command_line_names_an_address(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+    text = JOB_FILE.replace("127.0.0.1:PORT", f"127.0.0.2:{port}")
+    (tmp_path / "views_for_others.py").write_text(text)
+    command = ["run", f"{tmp_path}/views_for_others.py", "--engine", "embedded", "--metrics-host", "0.0.0.0"]
+    result = CliRunner().invoke(app, [*command, "--metrics-port", port])
+    assert (result.exit_code, 'amadou_events_total{job="views"} 0.0' in result.stdout) == (0, True)
+
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert "--metrics-host needs --metrics-port" in result.stderr
 
 
 def test_figures_of_stored_state_are_metrics() -> None:

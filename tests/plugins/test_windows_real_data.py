@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 
 
 def stamp(text: str) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    return datetime.fromisoformat(text).replace(tzinfo=timezone.utc)
 
 
 def measured(path: Path) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def log_lines(path: Path) -> list[dict[str, Any]]:
     found = []
     for line in path.read_text().splitlines():
         if "Failed password" in line:
-            timestamp = datetime.strptime("2023 " + line[:15], "%Y %b %d %H:%M:%S").replace(tzinfo=UTC)
+            timestamp = datetime.strptime("2023 " + line[:15], "%Y %b %d %H:%M:%S").replace(tzinfo=timezone.utc)
             words = line.split()
             found.append({"timestamp": timestamp, "address": words[words.index("from") + 1]})
     return found

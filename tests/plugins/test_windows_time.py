@@ -1,6 +1,6 @@
 """Windows at the beginning and at the end of time: of the years 1 and 9999."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -16,9 +16,9 @@ from amadou_runtime.core.packed_group import PackedGroup
 
 MINUTE = timedelta(minutes=1)
 WEEK = timedelta(days=7)
-FIRST = datetime.min.replace(tzinfo=UTC)
-LAST = datetime.max.replace(tzinfo=UTC)
-NOW = datetime(2025, 1, 1, tzinfo=UTC)
+FIRST = datetime.min.replace(tzinfo=timezone.utc)
+LAST = datetime.max.replace(tzinfo=timezone.utc)
+NOW = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 out_of_time = pytest.mark.parametrize(
     ("kind", "lengths", "timestamp"),

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec,
 from amadou_plugins.windows import Window, WindowSpec
 from amadou_runtime import TestResult, TestRun
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 KEYS: tuple[Any, ...] = ("a", "1", 1, b"1", ("a", 1))
 

@@ -4,7 +4,7 @@ import enum
 import json
 import traceback
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from typing import Any
 
 import attrs
@@ -26,10 +26,10 @@ from amadou import (
 from amadou.errors import CallbackError, JobError
 from amadou_runtime import TestRun, run
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
-class Color(enum.StrEnum):
+class Color(str, enum.Enum):
     RED = "red"
 
 

@@ -54,7 +54,7 @@ def processed(made: Job, batches: list[list[dict[str, Any]]], how: str) -> tuple
         for start in range(0, len(batch), 20):
             records = batch[start : start + 20]
             keyed = keying.pack(records, 0) if how == "plain" else keying.pack_combined(records, 0, watermark)
-            chunks += [Chunk("in", start.to_bytes(8), events) for events in keyed.events.values()]
+            chunks += [Chunk("in", start.to_bytes(8, "big"), events) for events in keyed.events.values()]
             chunks += [Chunk("in", COMBINED, events) for events in keyed.combined.values()]
             combined += len(keyed.combined)
             newest = max(filter(None, (newest, keyed.newest)), default=None)

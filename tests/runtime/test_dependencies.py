@@ -1,7 +1,7 @@
 """What is held, whatever comes in whatever order; see `tests/conformance/test_dependencies.py` for what is decided."""
 
 from collections import defaultdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from hypothesis import given, settings
@@ -25,7 +25,7 @@ from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import TestRun, run
 from amadou_runtime.core.dependencies import HOLD_ALL, evaluate
 
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 THRESHOLD = 10
 Record = tuple[str, int]
 

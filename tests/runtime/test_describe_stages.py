@@ -2,7 +2,7 @@
 
 import io
 import json
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from amadou_runtime.command.progress_display import progress_line
 from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.progress import Progress
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def described(job: Job, checkpoint: Path | None = None) -> str:

@@ -1,7 +1,7 @@
 """Events that are dropped because they came too late are named, and warned of where they are many."""
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ def test_the_summary_says_dropped() -> None:
     assert "late: 20;" in str(RunSummary("counts", 1, Counts(events=1000, late=20)))
 
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 class Batches:

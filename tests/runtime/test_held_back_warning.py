@@ -1,6 +1,6 @@
 """A silent partition that holds the watermark back is warned of."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from tests.conformance.handlers import Recorder, job
 from amadou import BatchReport, Counts, PartitionReport
 from amadou_runtime.core.held_back_warning import HeldBackWarning
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def batch(second: int, *, newest: int = 0, lag: int | None = 0) -> BatchReport:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEvent
 from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.history import HistoryWriter, read_history, read_job
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LETTER = DeadLetterReport(
     "on_event", "KeyError: 'x'", "Traceback", "{}", "in", "'a'", NOW, "tag", NOW, {"s": "1"}, [(NOW, "tag")], b"\0\xff"
 )

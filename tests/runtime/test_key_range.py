@@ -1,6 +1,6 @@
 """A range of key groups gives what one key group with the same keys gives."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.key_range import KeyRange, range_count
 from amadou_runtime.spark.packed_range import PackedRange
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 GROUPS = 5
 KEYS = st.integers(0, 7)
 BATCHES = st.lists(st.tuples(st.lists(st.tuples(KEYS, st.integers(0, 9))), st.integers(0, 9)))

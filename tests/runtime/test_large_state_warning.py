@@ -1,6 +1,6 @@
 """State that is too large for the store *groups* is warned of."""
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 from tests.conformance.handlers import Recorder, job
@@ -8,7 +8,7 @@ from tests.conformance.handlers import Recorder, job
 from amadou import BatchReport, Counts
 from amadou_runtime.core.large_state_warning import LargeStateWarning
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 LARGE = 16 << 20
 
 

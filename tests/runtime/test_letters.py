@@ -1,7 +1,7 @@
 """A dead letter never fails: what its sink cannot carry goes as text."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import run
 from amadou_runtime.embedded.engine import Embedded
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 LONG = 2**80
 
 

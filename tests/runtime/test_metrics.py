@@ -1,7 +1,7 @@
 """What plugins learn of runs in figures."""
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from amadou_plugins.windows import SessionWindow, TumblingWindow, windowed
 from amadou_runtime import run
 from amadou_runtime.plugins.hooks import Plugins
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 def at(second: int) -> datetime:
@@ -199,9 +199,9 @@ def test_what_takes_many_at_once_counts_as_what_it_stands_for() -> None:
 
 
 def test_the_lag_is_behind_the_clock_at_the_end_of_the_batch() -> None:
-    before = datetime.now(UTC)
+    before = datetime.now(timezone.utc)
     first, second = played(Scripted(), (1, "")).batches
-    assert before <= first.completed <= second.completed <= datetime.now(UTC)
+    assert before <= first.completed <= second.completed <= datetime.now(timezone.utc)
     assert (first.lag, second.lag) == (None, second.completed - at(1))
 
 

@@ -16,7 +16,9 @@ from amadou_runtime.core.packed_group import PackedGroup
 
 
 def chunk(source: str, order: int, *values: int) -> Chunk:
-    return Chunk(source, order.to_bytes(8), pack_events([field for value in values for field in ("k", at(1), value)]))
+    return Chunk(
+        source, order.to_bytes(8, "big"), pack_events([field for value in values for field in ("k", at(1), value)])
+    )
 
 
 def test_chunks_are_put_into_the_order_of_their_source_however_they_come() -> None:

@@ -1,5 +1,6 @@
 """Without pyspark, Java, or the right Java, a message says what to install."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from amadou.errors import PlatformError
-from amadou_runtime.spark.session import check_java
+from amadou_runtime.spark import versions
+from amadou_runtime.spark.session import check_java, check_log_store, check_pyspark
+from amadou_runtime.spark.versions import check_reads_state, check_spark_version
 
 
 def java(directory: Path, version: str) -> None:
@@ -64,3 +67,53 @@ def test_without_pyspark_a_run_says_how_to_install_it(tmp_path: Path) -> None:
     )
     assert ended.returncode == 1
     assert ended.stderr.strip() == "the Spark engine needs pyspark: run pip install 'amadou[spark]'"
+
+
+def test_a_spark_home_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    version = pytest.importorskip("pyspark").__version__
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    (tmp_path / "jars").mkdir()
+    jar = tmp_path / "jars" / f"spark-core_2.13-{version}.jar"
+    jar.touch()
+    check_pyspark()
+    jar.rename(tmp_path / "jars" / "spark-core_2.13-3.5.1-vendor-0.jar")
+    with pytest.raises(PlatformError, match=f"is Spark 3.5.1-vendor-0, but pyspark {version} is installed: unset"):
+        check_pyspark()
+
+
+def test_a_pyspark_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest.importorskip("pyspark"), "__version__", "3.4.4")
+    with pytest.raises(PlatformError, match=r"^pyspark 3.4.4 is installed, but amadou needs pyspark 3.5 or newer: .*$"):
+        check_pyspark()
+
+
+def test_a_pyspark_that_is_too_old_for_this_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest.importorskip("pyspark"), "__version__", "3.5.8")
+    monkeypatch.setattr(versions, "find_spec", lambda name: object())
+    check_spark_version()
+    monkeypatch.setattr(versions, "find_spec", lambda name: None)  # Python 3.12 does not have distutils
+    with pytest.raises(PlatformError, match=r"^pyspark 3.5.8 does not run on Python 3\..*: use Python 3.11, or"):
+        check_spark_version()
+
+
+def test_what_an_old_spark_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest.importorskip("pyspark"), "__version__", "3.5.8")
+    with pytest.raises(PlatformError, match=r'the store "log", .* needs Spark 4.0 or newer, but pyspark 3.5.8 is inst'):
+        check_log_store()
+    with pytest.raises(PlatformError, match=r"^reading the state .* is installed: a newer Spark can read this checkp"):
+        check_reads_state()
+    monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
+    monkeypatch.delitem(sys.modules, "amadou.data_source", raising=False)
+    with pytest.raises(PlatformError, match=r"sources in Python, such as KafkaSource, need Spark 4.0 or newer: read"):
+        importlib.import_module("amadou.data_source")
+
+
+def test_a_master_that_does_not_answer_is_told() -> None:
+    pytest.importorskip("pyspark")
+    from amadou_runtime.spark.spark_errors import start_problem
+
+    error = RuntimeError(
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis stopped"
+    )
+    assert start_problem(error).startswith("the Spark master does not answer, or does not run Spark ")
+    assert "\n" not in start_problem(error)

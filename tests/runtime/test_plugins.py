@@ -1,7 +1,7 @@
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class Doubling(Handler):
     doubled = SinkSpec(int, codec="json")
 
     def key_event(self, record: int) -> KeyedEvent[int]:
-        return KeyedEvent("a", datetime(2025, 1, 1, tzinfo=UTC), record)
+        return KeyedEvent("a", datetime(2025, 1, 1, tzinfo=timezone.utc), record)
 
     def on_event(self, subject: Any, event: KeyedEvent[int]) -> None:
         if event.value < 0:

@@ -1,6 +1,6 @@
 import io
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import attrs
 import pytest
@@ -14,7 +14,7 @@ PROGRESS = Progress(
     batches=1200,
     counts=Counts(events=5_000_000, state_bytes=5 * 1024 * 1024, keys=1000, late=3, timers_pending=4000),
     events_per_second=123_456.7,
-    watermark=datetime(2025, 1, 1, 0, 1, tzinfo=UTC),
+    watermark=datetime(2025, 1, 1, 0, 1, tzinfo=timezone.utc),
     seconds=0.0,
 )
 LINE = (

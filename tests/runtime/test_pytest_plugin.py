@@ -5,12 +5,12 @@ import pytest
 pytest_plugins = ["pytester"]
 
 SUITE = """
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, ValueSpec
 from amadou_runtime import TestRun
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 class Counter(Handler):
@@ -85,14 +85,14 @@ def test_a_callback_that_raises_is_in_the_trace(pytester: pytest.Pytester) -> No
 CONNECTED = """
 import gc
 import weakref
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, ValueSpec
 from amadou_runtime import TestRun
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 connections = {"open": 0, "most": 0}
 runs = weakref.WeakSet()
 

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import attrs
@@ -16,7 +16,7 @@ from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.replay import Plan, ReplayedLetter, plan_of
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def letter(callback: str, source: str | None, content: Any, **more: Any) -> Letter:

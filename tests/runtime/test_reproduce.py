@@ -14,14 +14,14 @@ from amadou_runtime.command.cli import app
 
 JOB = '''
 import enum
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from attrs import frozen
 
 from amadou import Handler, Job, KeyedEvent, ListSpec, MapSpec, MemorySource, SinkSpec, ValueSpec
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 class Color(enum.Enum):
@@ -102,9 +102,11 @@ def test_each_kind_of_letter_becomes_a_test_that_fails_with_the_same_error(lette
     text = (tmp_path / "test_the_fence_dead_letters.py").read_text()
     for part in (
         "run.set_state('boards', ('a', 1), {1: 'painted', 2: 'painted'})",
-        "run.set_state('paint', ('a', 1), Paint(color=Color.RED, since=datetime(2025, 1, 1, 12, 0, 2, tzinfo=UTC)))",
-        "run.set_timer(('a', 1), datetime(2025, 1, 1, 12, 0, 6, tzinfo=UTC), 'dry')",
-        "run.add_event(KeyedEvent(key=('a', 1), timestamp=datetime(2025, 1, 1, 12, 0, 3, tzinfo=UTC), value=9))",
+        "run.set_state('paint', ('a', 1), Paint(color=Color.RED, "
+        "since=datetime(2025, 1, 1, 12, 0, 2, tzinfo=timezone.utc)))",
+        "run.set_timer(('a', 1), datetime(2025, 1, 1, 12, 0, 6, tzinfo=timezone.utc), 'dry')",
+        "run.add_event(KeyedEvent(key=('a', 1), "
+        "timestamp=datetime(2025, 1, 1, 12, 0, 3, tzinfo=timezone.utc), value=9))",
         "run.add_record(b'nonsense')",
     ):
         assert part in text
@@ -253,7 +255,7 @@ def test_a_window_that_failed_to_close_becomes_a_test(tmp_path: Path, monkeypatc
 
 
 VIEWS = """
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from attrs import frozen
 
@@ -268,7 +270,7 @@ class View:
 
 class Views(Handler):
     def key_event(self, record):
-        return KeyedEvent("k", datetime(2025, 1, 1, tzinfo=UTC), View(record.decode()))
+        return KeyedEvent("k", datetime(2025, 1, 1, tzinfo=timezone.utc), View(record.decode()))
 
     def on_event(self, subject, event):
         raise ValueError(event.value.channel)

@@ -64,13 +64,14 @@ def test_each_stages_letters_become_tests_that_fail_with_the_same_errors(letters
     assert made.stdout.startswith("test_top_pages_"), made.stderr
     file = made.stdout.partition(":")[0]
     text = Path(file).read_text()
-    value = "PageSum(page='/bad', minute=datetime(2025, 1, 1, tzinfo=UTC), views=1)"
+    value = "PageSum(page='/bad', minute=datetime(2025, 1, 1, tzinfo=timezone.utc), views=1)"
     for part in (
         "run.add_record(b'nonsense', source='clicks', stage='views')",
-        f"run.add_record({value}, source='sums', stage='top', timestamp=datetime(2025, 1, 1, 0, 1, tzinfo=UTC))",
-        "run.set_state('best', '00:06', PageSum(page='/a', minute=datetime(2025, 1, 1, 0, 6, tzinfo=UTC), views=1), "
-        "stage='top')",
-        "run.set_timer('00:01', datetime(2025, 1, 1, 0, 3, tzinfo=UTC), stage='top')",
+        f"run.add_record({value}, source='sums', stage='top', "
+        "timestamp=datetime(2025, 1, 1, 0, 1, tzinfo=timezone.utc))",
+        "run.set_state('best', '00:06', "
+        "PageSum(page='/a', minute=datetime(2025, 1, 1, 0, 6, tzinfo=timezone.utc), views=1), stage='top')",
+        "run.set_timer('00:01', datetime(2025, 1, 1, 0, 3, tzinfo=timezone.utc), stage='top')",
     ):
         assert part in text, text
     shown = re.sub(r"\n +# .+", "", outcome_of(file))  # without the comments of the tests

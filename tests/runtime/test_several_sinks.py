@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from amadou_plugins.connectors import (
 from amadou_plugins.windows import TumblingWindow, WindowResult, windowed
 from amadou_runtime import TestRun, run
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 class Seen(NamedTuple):

@@ -281,7 +281,7 @@ def test_a_test_begins_with_the_state_of_a_key(shop: Path) -> None:
         "test_apple.py: 1 test; run the file with: pytest test_apple.py\n"
     )
     text = (shop / "test_apple.py").read_text()
-    assert "run.set_timer('apple', datetime(2025, 1, 1, 2, 1, tzinfo=UTC), 'check')" in text
+    assert "run.set_timer('apple', datetime(2025, 1, 1, 2, 1, tzinfo=timezone.utc), 'check')" in text
     assert "Item(name='a', price=Decimal('1.50'), color=Color.RED" in text
     record = 'b\'["apple", "2025-01-01T02:30:00+00:00", 1]\''
     processed = f"run.add_record({record}).add_watermark()\n    result = run.run()\n"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum, StrEnum
+from enum import Enum
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -101,12 +101,12 @@ class Box(Generic[T]):
     content: T
 
 
-class Color(StrEnum):
+class Color(str, Enum):
     RED = "red"
     BLUE = "blue"
 
 
-class More(StrEnum):
+class More(str, Enum):
     RED = "red"
     BLUE = "blue"
     GREEN = "green"

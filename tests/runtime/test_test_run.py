@@ -1,6 +1,6 @@
 """`TestRun` and `TestResult` on the embedded engine; what holds on both is in `tests/conformance`."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,7 +13,7 @@ from amadou.errors import CallbackError, NaiveTimestampError, ParamError, PortEr
 from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import TestRun
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 
 
@@ -150,7 +150,7 @@ def test_the_newest_event_is_found_in_the_repeated_hour_of_autumn() -> None:
     earlier = datetime(2025, 10, 26, 2, 50, tzinfo=berlin, fold=0)
     later = datetime(2025, 10, 26, 2, 10, tzinfo=berlin, fold=1)
     run = TestRun(adder()).add_event(KeyedEvent("a", earlier, 1)).add_event(KeyedEvent("a", later, 1))
-    assert run.add_watermark().run().watermark == datetime(2025, 10, 26, 1, 10, tzinfo=UTC)
+    assert run.add_watermark().run().watermark == datetime(2025, 10, 26, 1, 10, tzinfo=timezone.utc)
 
 
 def test_the_jobs_sources_are_left_alone() -> None:

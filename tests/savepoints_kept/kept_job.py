@@ -1,7 +1,7 @@
 """The jobs of the savepoints that are kept. Later releases must read these savepoints: never change what is here."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -26,7 +26,7 @@ from amadou_plugins.aggregates import Count, Mean
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_plugins.windows import SessionWindow, TumblingWindow, Window, windowed
 
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
 
 

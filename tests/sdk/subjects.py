@@ -1,13 +1,13 @@
 """A subject as the operator core makes it, for tests of state and timers."""
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from amadou import Handler, Subject
 from amadou.engine import Batch, StateTable, Timers, pack, unpack
 from amadou.event_time import to_micros
 
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 class MyHandler(Handler):

@@ -4,7 +4,7 @@ import enum
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID
@@ -23,7 +23,7 @@ from amadou._encoding import MAX_NESTING, pack, unpack
 from amadou.errors import CodecError, EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
 
 T = TypeVar("T")
-NOON = datetime(2025, 1, 1, 12, 0, 0, 1, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, 0, 0, 1, tzinfo=timezone.utc)
 
 
 class Color(enum.Enum):
@@ -31,7 +31,7 @@ class Color(enum.Enum):
     BLUE = "blue"
 
 
-class Mode(enum.StrEnum):
+class Mode(str, enum.Enum):
     ON = "on"
     OFF = "off"
 
@@ -259,7 +259,7 @@ EXAMPLES: list[tuple[Any, Any]] = [
     (Tree, Tree(1, [Tree(2, [Tree(3)]), Tree(4)], Tree(5))),
     (Account, Account("a", Decimal("1.10"), [(NOON, Decimal(5))])),
     (Pair, Pair(1, ["a"])),
-    (KeyedEvent[Pair], KeyedEvent(("a", 1), datetime(2025, 1, 1, tzinfo=UTC), Pair(1, ["a"]))),
+    (KeyedEvent[Pair], KeyedEvent(("a", 1), datetime(2025, 1, 1, tzinfo=timezone.utc), Pair(1, ["a"]))),
     (list[Pair], [Pair(1), Pair(2, ["b"])]),
     (postponed.Outer, postponed.Outer([postponed.Inner(NOON)], {"a": postponed.Inner(NOON)})),
     (postponed.Record, postponed.Record(1, postponed.Inner(NOON))),
@@ -298,7 +298,7 @@ def test_decimals_come_back(value: Decimal) -> None:
 
 
 ZONES = st.sampled_from(
-    [UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=11)), ZoneInfo("Europe/Berlin")]
+    [timezone.utc, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=11)), ZoneInfo("Europe/Berlin")]
 )
 
 
@@ -307,7 +307,7 @@ def test_datetimes_come_back_in_utc_to_the_microsecond(value: datetime) -> None:
     for type_ in (datetime, Any, datetime | None):
         found = through_msgpack(type_, value)
         assert found - value == timedelta(0)  # equality is false in the repeated hour of autumn
-        assert found.tzinfo is UTC
+        assert found.tzinfo is timezone.utc
 
 
 @given(st.timedeltas())
@@ -329,7 +329,7 @@ LEAVES = (
     | st.binary()
     | st.dates()
     | st.uuids()
-    | st.datetimes(timezones=st.just(UTC))
+    | st.datetimes(timezones=st.just(timezone.utc))
     | st.timedeltas()
 )
 KEYS = st.text() | st.integers() | st.tuples(st.integers(), st.text())
@@ -596,7 +596,7 @@ def test_a_widened_union_reads_what_was_stored_before(narrow: Any, wide: Any, va
 @attrs.frozen
 class Plant:
     name: str
-    children: list["Plant"] = attrs.field(factory=list)
+    children: "list[Plant]" = attrs.field(factory=list)
 
 
 @dataclass
@@ -605,7 +605,7 @@ class Branches:
 
 
 class Pairs(NamedTuple):
-    inside: tuple["Pairs", ...] = ()
+    inside: "tuple[Pairs, ...]" = ()
 
 
 def nested(depth: int, wrap: Callable[[Any], Any], value: Any) -> Any:
@@ -659,7 +659,7 @@ def test_stored_bytes_that_are_nested_too_deep_are_told() -> None:
 def test_a_time_that_cannot_be_read_back_is_refused(moment: datetime, wrap: Callable[[Any], Any]) -> None:
     with pytest.raises(EncodeError, match="before the year 1"):
         pack(wrap(moment))
-    value = wrap(datetime.min.replace(tzinfo=UTC))
+    value = wrap(datetime.min.replace(tzinfo=timezone.utc))
     assert unpack(pack(value)) == value
 
 

@@ -1,7 +1,7 @@
 import pickle
 from collections.abc import Callable
 from copy import copy, deepcopy
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -55,8 +55,8 @@ EXAMPLES: list[AmadouError] = [
     ParamError(("first",)),
     CallbackError(**CALLBACK),  # type: ignore[arg-type]
     NaiveTimestampError(datetime(2025, 1, 1)),
-    TimestampRangeError(datetime.max.replace(tzinfo=UTC)),
-    TimestampRangeError(datetime.min.replace(tzinfo=UTC), "its minute"),
+    TimestampRangeError(datetime.max.replace(tzinfo=timezone.utc)),
+    TimestampRangeError(datetime.min.replace(tzinfo=timezone.utc), "its minute"),
     EngineDifferenceError("trace", "nothing", "1", ", first in entry 0"),
     VectorizedPathError("window", "outputs", "nothing", "1", ", first in entry 0"),
     HandlerAttributeError("Counter", "seen", "NoneType", None),
@@ -72,7 +72,7 @@ EXAMPLES: list[AmadouError] = [
     TooManyHeldError("activities", "weather", 11, 10),
     RecoverError("Traffic", "per_minute", "a"),
     SpecError("ttl must be above zero"),
-    TooFarAheadError(datetime(2030, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)),
+    TooFarAheadError(datetime(2030, 1, 1, tzinfo=timezone.utc), datetime(2025, 1, 1, tzinfo=timezone.utc)),
     KeyTypeError(1.5),
     KeyTypeError((1,), "is nested more than 64 tuples deep"),
     TimerError("MyHandler"),
@@ -94,6 +94,7 @@ EXAMPLES: list[AmadouError] = [
         for name in ("AmadouError", "EventError", "EventTypeError", "CodecError", "SourceError", "SinkError")
     ),
     errors.PlatformError("message"),
+    errors.ProjectError("message"),
     errors.RunError("message"),
 ]
 

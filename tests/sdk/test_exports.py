@@ -16,6 +16,7 @@ import amadou.errors
 import amadou.event_time
 import amadou.fields
 import amadou.hookspecs
+import amadou.remote_files
 import amadou.text
 import amadou_plugins
 import amadou_runtime
@@ -24,6 +25,7 @@ ROOTS = {package.__name__: Path(package.__file__ or "").parent for package in (a
 PUBLIC = {
     amadou.__name__: {*amadou.__all__},
     "amadou.data_source": {*amadou.data_source.__all__},
+    "amadou.remote_files": {*amadou.remote_files.__all__},
     "amadou.dependencies": {*amadou.dependencies.__all__},
     **{
         module.__name__: {name for name in vars(module) if not name.startswith("_")}
@@ -102,7 +104,9 @@ def test_amadou_exports() -> None:
     ]
 
 
-@pytest.mark.parametrize("package", [amadou, amadou.data_source, amadou.dependencies, amadou_runtime, amadou_plugins])
+@pytest.mark.parametrize(
+    "package", [amadou, amadou.data_source, amadou.remote_files, amadou.dependencies, amadou_runtime, amadou_plugins]
+)
 def test_what_is_exported_exists(package: object) -> None:
     names = getattr(package, "__all__", [])
     assert names == sorted(names)
@@ -110,13 +114,14 @@ def test_what_is_exported_exists(package: object) -> None:
 
 
 def test_the_sdk_imports_neither_pyspark_nor_the_other_roots() -> None:
-    """Except for `amadou.data_source`, which is for sources on Spark and which nothing in the SDK imports."""
+    """Except for two modules for connectors on Spark, which nothing in the SDK imports."""
     forbidden = {"pyspark", "amadou_runtime", "amadou_plugins"}
     found = list(imports_of("amadou"))
     assert {(path, top(module)) for path, module, _ in found if top(module) in forbidden} == {
-        ("data_source.py", "pyspark")
+        ("data_source.py", "pyspark"),
+        ("remote_files.py", "pyspark"),
     }
-    assert [path for path, module, _ in found if module == "amadou.data_source"] == []
+    assert [path for path, module, _ in found if module in ("amadou.data_source", "amadou.remote_files")] == []
 
 
 def test_plugins_import_only_what_a_third_party_could() -> None:

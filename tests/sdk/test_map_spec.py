@@ -1,7 +1,7 @@
 import enum
 import operator
 from collections.abc import Callable, MutableMapping
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import attrs
@@ -15,7 +15,7 @@ from amadou import MapSpec, MapState, Subject
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 
 
-class Color(enum.StrEnum):
+class Color(str, enum.Enum):
     RED = "red"
     BLUE = "blue"
 
@@ -173,7 +173,7 @@ def test_a_key_is_found_under_every_zone(subject: Subject) -> None:
     state = Handler.by_time.state_for(subject)
     state[START.astimezone(timezone(timedelta(hours=2)))] = [1]
     assert state[START] == [1]
-    assert [key.tzinfo for key in state] == [UTC]
+    assert [key.tzinfo for key in state] == [timezone.utc]
 
 
 KEY_TYPES: list[tuple[Any, list[Any]]] = [
@@ -182,7 +182,7 @@ KEY_TYPES: list[tuple[Any, list[Any]]] = [
     (float, [0.5, -1.0, float("inf")]),
     (bytes, [b"", b"1"]),
     (bool, [True, False]),
-    (datetime, [START, datetime(1960, 1, 1, 0, 0, 0, 1, tzinfo=UTC)]),
+    (datetime, [START, datetime(1960, 1, 1, 0, 0, 0, 1, tzinfo=timezone.utc)]),
     (timedelta, [timedelta(0), timedelta(microseconds=1)]),
     (Color, [Color.RED, Color.BLUE]),
     (Point, [Point(1, 2), Point(2, 1)]),
@@ -279,7 +279,7 @@ def outcome(touch: Callable[[Any], Any], mapping: Any) -> Any:
         return KeyError
 
 
-@given(st.dictionaries(st.datetimes(timezones=st.just(UTC)), st.lists(st.integers())))
+@given(st.dictionaries(st.datetimes(timezones=st.just(timezone.utc)), st.lists(st.integers())))
 def test_any_map_comes_back(entries: dict[datetime, list[int]]) -> None:
     subject = new_subject()
     Handler.by_time.state_for(subject).update(entries)

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import attrs
@@ -6,7 +6,7 @@ import pytest
 
 from amadou import BatchReport, Counts, Metric, RunSummary
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(

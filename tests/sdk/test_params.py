@@ -1,12 +1,26 @@
 import pickle
 import traceback
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amadou import Param, Secret
+from amadou import Handler, Job, KeyedEvent, MemorySource, Param, Secret, Subject
 from amadou.errors import ParamError, SinkError
+
+
+class Holder(Handler):
+    """Has a parameter as an attribute."""
+
+    def __init__(self, setting: Any) -> None:
+        self.setting = setting
+
+    def key_event(self, record: Any) -> None:
+        return None
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        pass
 
 
 def test_what_is_given_wins_over_the_environment_and_that_over_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +101,52 @@ def test_a_secret_hides_where_another_is_part_of_it() -> None:
     Secret("short-secret-and-more")
     Secret("abc")
     assert str(SinkError("short-secret-and-more, short-secret, abc")) == "***, ***, abc"
+
+
+@pytest.mark.parametrize("content", ["sesame-open", "sesame-open\n", "sesame-open\r\n"])
+def test_a_secret_can_be_in_a_file(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "password").write_bytes(content.encode())
+    param = Param("AMADOU_TEST_PASSWORD", secret=True)
+    assert param.value({"AMADOU_TEST_PASSWORD_FILE": str(tmp_path / "password")}) == Secret("sesame-open")
+    monkeypatch.setenv("AMADOU_TEST_PASSWORD_FILE", str(tmp_path / "password"))
+    assert param.value({}) == Secret("sesame-open")
+    monkeypatch.setenv("AMADOU_TEST_PASSWORD", "another")
+    assert param.value({}) == Secret("another")
+    assert param.value({"AMADOU_TEST_PASSWORD_FILE": str(tmp_path / "password")}) == Secret("sesame-open")
+
+
+def test_only_one_newline_at_the_end_of_a_file_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("first\n\n")
+    assert Param("KEY", secret=True).value({"KEY_FILE": str(tmp_path / "key")}).reveal() == "first\n"
+
+
+def test_a_file_that_cannot_be_read_is_named_without_its_content(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"sesame\xff")
+    param = Param("PASSWORD", secret=True)
+    with pytest.raises(ParamError, match=r"^parameter PASSWORD: PASSWORD_FILE is '/nowhere', which .*: No such file"):
+        param.value({"PASSWORD_FILE": "/nowhere"})
+    with pytest.raises(ParamError) as caught:
+        param.value({"PASSWORD_FILE": str(tmp_path / "binary")})
+    assert str(caught.value).endswith("/binary', which cannot be read: it is not UTF-8")
+    assert "sesame" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_missing_secret_says_that_it_can_be_in_a_file() -> None:
+    with pytest.raises(ParamError, match=r"environment variable P, or P_FILE for a file with the value$"):
+        Param("P", secret=True).value({})
+
+
+def test_only_secrets_are_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "path").write_text("content")
+    monkeypatch.setenv("AMADOU_TEST_INPUT_FILE", str(tmp_path / "path"))
+    assert Param("AMADOU_TEST_INPUT", default="default").value({}) == "default"
+    job = Job("job", Holder(Param("AMADOU_TEST_INPUT", default="x")), {"records": MemorySource()}, {})
+    with pytest.raises(ParamError, match="has no parameter AMADOU_TEST_INPUT_FILE"):
+        job.with_params({"AMADOU_TEST_INPUT_FILE": "path"})
+
+
+def test_a_job_takes_the_file_of_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("sesame-open\n")
+    job = Job("job", Holder(Param("PASSWORD", secret=True)), {"records": MemorySource()}, {})
+    given = job.with_params({"PASSWORD_FILE": str(tmp_path / "password")})
+    assert given.handler.setting == Secret("sesame-open")

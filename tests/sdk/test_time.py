@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,13 +10,19 @@ from hypothesis import strategies as st
 from amadou import from_micros, from_millis, to_micros, to_millis, truncate
 from amadou.errors import NaiveTimestampError, TimestampRangeError
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICROSECOND = timedelta(microseconds=1)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = st.sampled_from(
-    [UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=11)), BERLIN, ZoneInfo("Asia/Kolkata")]
+    [
+        timezone.utc,
+        timezone(timedelta(hours=5, minutes=45)),
+        timezone(-timedelta(hours=11)),
+        BERLIN,
+        ZoneInfo("Asia/Kolkata"),
+    ]
 )
 TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=ZONES)
 STEPS = st.timedeltas(MICROSECOND, timedelta(days=40))
@@ -38,7 +44,7 @@ def test_truncate_is_floor_division_of_microseconds(asked: list[tuple[datetime, 
         length = step // MICROSECOND
         answer = truncate(timestamp, step)
         assert micros(answer) == micros(timestamp) // length * length
-        assert answer.tzinfo is UTC
+        assert answer.tzinfo is timezone.utc
 
 
 @given(TIMES, st.lists(STEPS, min_size=2))
@@ -56,16 +62,16 @@ def test_truncate_floors_before_1970() -> None:
 
 def test_a_day_begins_at_midnight_utc_in_every_zone() -> None:
     early_in_kathmandu = datetime(2025, 1, 2, 1, 0, tzinfo=timezone(timedelta(hours=5, minutes=45)))
-    assert truncate(early_in_kathmandu, timedelta(days=1)) == datetime(2025, 1, 1, tzinfo=UTC)
+    assert truncate(early_in_kathmandu, timedelta(days=1)) == datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 def test_truncate_tells_the_two_hours_of_autumn_apart() -> None:
-    assert truncate(FIRST, HOUR) == datetime(2025, 10, 26, 0, tzinfo=UTC)
-    assert truncate(SECOND, HOUR) == datetime(2025, 10, 26, 1, tzinfo=UTC)
+    assert truncate(FIRST, HOUR) == datetime(2025, 10, 26, 0, tzinfo=timezone.utc)
+    assert truncate(SECOND, HOUR) == datetime(2025, 10, 26, 1, tzinfo=timezone.utc)
 
 
 def test_the_last_step_of_time_has_a_beginning() -> None:
-    end = datetime.max.replace(tzinfo=UTC)
+    end = datetime.max.replace(tzinfo=timezone.utc)
     assert truncate(end, MINUTE) == end.replace(second=0, microsecond=0)
 
 
@@ -93,7 +99,7 @@ def test_millis_are_rounded_down(timestamp: datetime) -> None:
 @given(st.integers(-(10**13), 10**14))
 def test_millis_come_back(millis: int) -> None:
     assert to_millis(from_millis(millis)) == millis
-    assert from_millis(millis).tzinfo is UTC
+    assert from_millis(millis).tzinfo is timezone.utc
 
 
 @pytest.mark.parametrize(
@@ -111,10 +117,10 @@ def test_a_time_that_utc_does_not_have_is_refused(timestamp: datetime) -> None:
 
 
 def test_the_first_and_the_last_time_come_back() -> None:
-    for timestamp in (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)):
+    for timestamp in (datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc)):
         assert from_micros(to_micros(timestamp)) == timestamp
 
 
 def test_a_step_that_begins_before_all_time_is_refused() -> None:
     with pytest.raises(TimestampRangeError, match="the timestamp rounded down to a multiple of 7 days"):
-        truncate(datetime.min.replace(tzinfo=UTC), timedelta(weeks=1))
+        truncate(datetime.min.replace(tzinfo=timezone.utc), timedelta(weeks=1))

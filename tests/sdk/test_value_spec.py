@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import attrs
@@ -139,7 +139,7 @@ def test_check_finds_a_type_that_cannot_be_stored_and_a_default_that_does_not_fi
 
 
 def test_specs_and_states_show_themselves(subject: Subject) -> None:
-    when = datetime(2025, 1, 1, tzinfo=UTC)
+    when = datetime(2025, 1, 1, tzinfo=timezone.utc)
     spec = ValueSpec(datetime | None, when, name="last")  # type: ignore[arg-type]
     assert repr(spec) == "ValueSpec(datetime.datetime | None)"
     assert repr(spec.state_for(subject)) == f"ValueState('last', {when!r})"

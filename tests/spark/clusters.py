@@ -132,7 +132,7 @@ def master_says(web: int) -> dict[str, Any]:
         with direct.open(f"http://127.0.0.1:{web}/json/", timeout=5) as answer:
             told: dict[str, Any] = json.load(answer)
             return told
-    except OSError:
+    except (OSError, ValueError):  # a master that starts answers with a page for a moment
         return {}
 
 
@@ -147,7 +147,7 @@ def paths(directory: Path) -> list[Path]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process started, and that those started."""
+    """The processes that a process started, and that those started; ancestors come first."""
     told = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     parents = {int(child): int(parent) for child, parent in (line.split() for line in told.splitlines())}
     found, new = [], [pid]

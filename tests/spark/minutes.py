@@ -1,6 +1,6 @@
 """Counts of channels and minutes, from a topic into two topics, a table and files at once."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from attrs import frozen
 
@@ -8,7 +8,7 @@ from amadou import Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject, 
 from amadou_plugins.connectors import JsonLinesSink, KafkaRecord, KafkaSink, KafkaSource, PostgresSink
 from amadou_runtime import main
 
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from amadou import DependsOn, Handler, Job, KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
@@ -10,7 +10,7 @@ from amadou_plugins.aggregates import Count, Sum
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_plugins.windows import SessionWindow, TumblingWindow, Window, windowed
 
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 
 

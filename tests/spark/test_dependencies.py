@@ -2,7 +2,7 @@
 
 import json
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from amadou_runtime import TestRun, start
 pytestmark = pytest.mark.spark
 
 KEYS = [f"city-{number}" for number in range(60)]
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 STEPS: list[tuple[list[int], list[int]]] = [  # minutes of activities and of weather, step by step
     ([1, 2, 3], [0]),
     ([9, 60, 61], []),

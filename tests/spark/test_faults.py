@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ EVENTS = 2000
 """In each file."""
 PACE = 0.8
 """Seconds between two files."""
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 PATIENCE = 240
 
 

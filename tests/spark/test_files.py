@@ -10,9 +10,10 @@ from tests.spark.test_checkpoint import NOON, Counter
 
 from amadou import Job, KeyedEvent, MemorySink
 from amadou.errors import CheckpointError
+from amadou.remote_files import RemoteDirectory
 from amadou_plugins.connectors import LinesSource
 from amadou_runtime import start
-from amadou_runtime.spark.files import Files, HadoopFiles, LocalFiles, checkpoint_files
+from amadou_runtime.spark.files import Files, LocalFiles, RemoteFiles, checkpoint_files
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +21,7 @@ OpenFiles = Callable[[Any, Path], Files]
 
 KINDS: dict[str, OpenFiles] = {
     "local": lambda spark, directory: LocalFiles(str(directory), directory),
-    "Hadoop": lambda spark, directory: HadoopFiles(spark, str(directory)),
+    "Hadoop": lambda spark, directory: RemoteFiles(RemoteDirectory(str(directory), spark.sparkContext)),
 }
 
 
@@ -104,6 +105,6 @@ def test_a_run_resumes_from_a_checkpoint_in_another_file_system(
         start(job, spark, checkpoint=mounted, trigger="available-now").await_termination()
         return sorted(sink.records)
 
-    assert isinstance(checkpoint_files(spark, mounted), HadoopFiles)
+    assert isinstance(checkpoint_files(spark, mounted), RemoteFiles)
     assert results("1", "a\nb\na\n") == [("a", 1), ("a", 2), ("b", 1)]
     assert results("2", "a\n") == [("a", 3)]

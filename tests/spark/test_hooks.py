@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -31,7 +31,7 @@ from amadou_plugins.metrics import PrometheusEndpoint
 from amadou_runtime import run, start
 
 pytestmark = pytest.mark.spark
-START = datetime(2025, 1, 1, tzinfo=UTC)
+START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 PATIENCE = 300  # seconds
 
 

@@ -1,6 +1,6 @@
 """Sources that bring nothing, on a running job; test runs play the same with a clock of their own."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from amadou_runtime import start
 
 pytestmark = pytest.mark.spark
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 class Alarm(Handler):

@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from amadou_runtime import start
 
 pytestmark = pytest.mark.spark
 
-TIME = datetime(2025, 1, 1, tzinfo=UTC)
+TIME = datetime(2025, 1, 1, tzinfo=timezone.utc)
 PATIENCE = 180
 OUTAGE = 20
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 JOB = """
 import os
 import time
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from amadou import Handler, Job, KeyedEvent, SinkSpec, ValueSpec
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
@@ -32,7 +32,7 @@ class Counts(Handler):
     counts = SinkSpec(list)
 
     def key_event(self, record):
-        return KeyedEvent(record.decode(), datetime(2025, 1, 1, tzinfo=UTC))
+        return KeyedEvent(record.decode(), datetime(2025, 1, 1, tzinfo=timezone.utc))
 
     def on_event(self, subject, event):
         if subject.key == "end":
@@ -95,7 +95,7 @@ def lines(directory: Path) -> list[str]:
 def daemon(run: subprocess.Popen[bytes]) -> int:
     """The process that forks the workers of tasks."""
     found = [pid for pid in descendants(run.pid) if {"pyspark.daemon", "pyspark.worker"} <= {*command_of(pid).split()}]
-    return min(found)
+    return found[0]  # an ancestor comes before its descendants; numbers of processes wrap
 
 
 def wait_for_calls(directory: Path, count: int, run: subprocess.Popen[bytes]) -> None:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -135,7 +135,7 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
 def windows(service: OwnService) -> list[tuple[str, datetime, int]]:
     with psycopg.connect(service.url) as database:
         rows = database.execute("SELECT key, start, value FROM counts").fetchall()
-    return [(sensor, at.astimezone(UTC), count) for sensor, at, count in rows]
+    return [(sensor, at.astimezone(timezone.utc), count) for sensor, at, count in rows]
 
 
 def wait_for(done: Callable[[], bool], running: Any) -> None:

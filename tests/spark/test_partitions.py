@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from amadou_runtime.command.describe import describe
 
 pytestmark = pytest.mark.spark
 
-MIDNIGHT = datetime(2025, 1, 1, tzinfo=UTC)
+MIDNIGHT = datetime(2025, 1, 1, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six files of views, one for each batch; the third holds the event at which the job waits."""
     directory = tmp_path_factory.mktemp("views")
     drawn = random.Random(7)
-    begin = datetime(2025, 1, 1, tzinfo=UTC)
+    begin = datetime(2025, 1, 1, tzinfo=timezone.utc)
     for number in range(6):
         lines = [
             {

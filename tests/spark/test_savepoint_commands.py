@@ -18,11 +18,10 @@ from tests.spark.moving import job_of, record_of
 
 from amadou import Job
 from amadou.errors import CheckpointError, RunError, SavepointError
-from amadou_runtime import run, start
+from amadou_runtime import _run, run, start
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark import lease
 from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.lease import Lease, check_free, holder_of
 from amadou_runtime.spark.savepoints import loading, writing
 from amadou_runtime.spark.savepoints.service import REQUESTS, SavepointService, Schedule
 
@@ -259,7 +258,7 @@ def test_a_run_takes_savepoints_at_intervals_and_keeps_some(place: Place, spark:
     place.add("x")
     place.run("first")
     files = LocalFiles(place.path("first"), Path(place.path("first")))
-    service = SavepointService(spark, files, "my job", Schedule(tmp_path / "kept", timedelta(0), 2))
+    service = SavepointService(spark, files, "my job", Schedule(str(tmp_path / "kept"), timedelta(0), 2))
     names: list[str] = []
     for _ in range(3):
         service.look()
@@ -268,13 +267,20 @@ def test_a_run_takes_savepoints_at_intervals_and_keeps_some(place: Place, spark:
         time.sleep(1)
     assert len(names) == 2
     assert all(re.fullmatch(r"my-job-\d{8}T\d{6}Z", name) for name in names)
-    by_signal = SavepointService(spark, files, "my job", Schedule(tmp_path / "asked"))
+    by_signal = SavepointService(spark, files, "my job", Schedule(str(tmp_path / "asked")))
     by_signal.look()
     assert not (tmp_path / "asked").exists()
     by_signal.ask()
     by_signal.look()
     by_signal.wait()
     assert len(list((tmp_path / "asked").iterdir())) == 1
+
+
+@pytest.mark.parametrize("checkpoint", ["/data/state", "file:/data/state", "file:///data/state"])
+def test_savepoints_at_intervals_are_in_the_checkpoint(checkpoint: str) -> None:
+    schedule = _run._schedule(checkpoint, "1 hour", None, None)
+    assert schedule is not None
+    assert schedule.directory == "/data/state/savepoints"
 
 
 def test_a_signal_makes_a_run_take_a_savepoint(tmp_path: Path) -> None:
@@ -322,42 +328,19 @@ def test_a_checkpoint_is_used_by_one_run_at_a_time(place: Place, spark: Any) -> 
     assert not (Path(place.path("first")) / "run.json").exists()
 
 
-def test_a_lease_ends_with_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = LocalFiles(str(tmp_path), tmp_path)
-    code = (
-        "import sys; from pathlib import Path; from amadou_runtime.spark.files import LocalFiles;"
-        "from amadou_runtime.spark.lease import Lease; path = sys.argv[1]; Lease(LocalFiles(path, Path(path)));"
-        "print(flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        holder = holder_of(files)
-        assert holder is not None
-        assert holder.pid == process.pid
-        with pytest.raises(CheckpointError, match="is used by a run"):
-            Lease(files)
-        text = (tmp_path / "run.json").read_text()
-        monkeypatch.setattr(lease.socket, "gethostname", lambda: "elsewhere")
-        with pytest.raises(CheckpointError, match=rf"the process {process.pid} on \w"):
-            check_free(files, "stop it")
-        monkeypatch.undo()
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert (tmp_path / "run.json").read_text() == text
-    check_free(files, "stop it")
-    with Lease(files) as held:
-        assert holder_of(files) is not None
-        held.end()
-    assert holder_of(files) is None
-    assert not (tmp_path / "run.json").exists()
-    fields = json.loads(text) | {"host": "elsewhere"}
-    (tmp_path / "run.json").write_text(json.dumps(fields | {"renewed": fields["renewed"] + 10**9}))
-    assert holder_of(files) is not None
-    (tmp_path / "run.json").write_text(json.dumps(fields | {"renewed": fields["renewed"] - 30 * 10**6}))
-    assert holder_of(files) is None  # not renewed
+def test_a_run_ends_if_another_run_has_taken_its_checkpoint(
+    spark: Any, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_RENEWED_EVERY", timedelta(0))
+    place.add("x")
+    running = start(place.job(), spark, checkpoint=place.path("first"), trigger="0 seconds")
+    until(lambda: running.summary.batches)
+    path = Path(place.path("first")) / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "lease": "another"}))
+    with pytest.raises(CheckpointError, match="another run has taken it"):
+        running.await_termination(60)
+    assert running.status == "failed"
+    assert json.loads(path.read_text())["lease"] == "another"
 
 
 def test_a_killed_command_leaves_the_checkpoint_whole(place: Place, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Real jobs that are moved with savepoints: to other stores, engines and numbers of key groups and partitions."""
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -156,7 +157,7 @@ def steps_of(chance: random.Random, sources: list[str], number: int) -> Iterator
         yield step
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("AMADOU_SEEDS", "6"))))
 def test_a_job_that_is_moved_gives_what_it_gives_without_interruption(seed: int, spark: Any, tmp_path: Path) -> None:
     chance = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.spark.programs import program
 pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).parents[2] / "examples" / "sensors" / "sensors.py"
-BEGIN = datetime(2025, 3, 1, 8, tzinfo=UTC)
+BEGIN = datetime(2025, 3, 1, 8, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
 SITES = {"roof": 0, "cellar": 6}
 """The sites, and how many files each is behind."""

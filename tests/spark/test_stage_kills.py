@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 Sums: TypeAlias = Counter[tuple[str, datetime, int]]
 
 JOB = Path(__file__).with_name("totals.py")
-KILLS = int(os.environ.get("AMADOU_KILLS", "10"))
+KILLS = int(os.environ.get("AMADOU_KILLS", "4"))
 SEED = int(os.environ.get("AMADOU_SEED", random.randrange(1_000_000)))
 VIEWS = 4000
 """Views that arrive before each kill."""

@@ -2,17 +2,19 @@
 
 import gc
 import logging
+import os
 import re
 import subprocess
 import sys
 import traceback
 import weakref
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import pyspark
 import pytest
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Source, Subject
@@ -27,7 +29,7 @@ class Echo(Handler):
     seen = SinkSpec(str)
 
     def key_event(self, record: bytes) -> KeyedEvent[str]:
-        return KeyedEvent("a", datetime(2025, 1, 1, tzinfo=UTC), record.decode())
+        return KeyedEvent("a", datetime(2025, 1, 1, tzinfo=timezone.utc), record.decode())
 
     def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
         if event.value == "fails":
@@ -115,6 +117,15 @@ SHOWS_OPTIONS = """
     """
 
 
+SHOWS_SETTINGS = """
+    from amadou_runtime.spark.session import session
+
+    settings = session("settings").sparkContext.getConf()
+    print(settings.get("spark.python.unix.domain.socket.enabled"))
+    print(settings.get("spark.python.worker.reuse"))
+    """
+
+
 def test_options_for_java_leave_what_is_logged_as_it_is() -> None:
     options = {"spark.driver.extraJavaOptions": "-Dzone=Mars", "spark.driver.defaultJavaOptions": "-Dmoon=Phobos"}
     ended = subprocess.run(
@@ -128,3 +139,23 @@ def test_options_for_java_leave_what_is_logged_as_it_is() -> None:
     logged, *own = ended.stdout.splitlines()
     assert re.fullmatch(r"log4j2.configurationFile file:.*/amadou_runtime/spark/log4j2.properties", logged)
     assert own == ["zone Mars", "moon Phobos"]
+
+
+def test_settings_of_spark_submit_override_those_of_amadou(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(dedent(SHOWS_SETTINGS))
+    given = ["--conf", "spark.python.unix.domain.socket.enabled=false", "--conf", "spark.ui.enabled=false"]
+    submit = [
+        f"{os.environ.get('SPARK_HOME') or Path(pyspark.__file__).parent}/bin/spark-submit",
+        "--master",
+        "local[1]",
+    ]
+    ended = subprocess.run([*submit, *given, program], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["false", "true"]
+
+
+@pytest.mark.skipif("SPARK_HOME" in os.environ, reason="SPARK_HOME names the pyspark of the workers")
+def test_local_workers_import_the_installed_pyspark_and_not_sparks_zip_of_it(spark: Any) -> None:
+    files = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
+    assert files == [pyspark.__file__]

@@ -3,7 +3,7 @@
 import io
 import os
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from amadou_runtime.spark.log import logged_range
 from amadou_runtime.spark.log.logged_range import LoggedRange
 from amadou_runtime.spark.summary import Summary
 
-NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 SMALL = 20_000
 """A size of state that is exceeded by a few records."""
 

@@ -65,9 +65,9 @@ def test_a_restarted_run_shows_what_the_run_before_did(shop: Shop, spark: Any) -
         until(lambda: run.summary.counts.events == 2)
         (letter,) = browser.document("letters")["dead_letters"]
         assert (letter["error"], letter["key"], letter["source"]) == ("KeyError: 'cents'", "'b'", "orders")
-        before = numbers(browser)
+        before = numbers(browser)  # a batch without events may follow
     with running(shop, spark) as (run, browser):
-        assert numbers(browser) == before
+        assert numbers(browser)[-len(before) :] == before
         assert browser.document("letters")["dead_letters"] == [letter]
         code = browser.document(f"letters/{letter['id']}/test")["test"]
         assert "1 failed" in shop.test(code)

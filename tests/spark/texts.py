@@ -1,14 +1,14 @@
 """A job that stores texts of wanted sizes."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 from amadou import Handler, Job, KeyedEvent, Subject, ValueSpec
 from amadou_plugins.connectors import LinesSource
 
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
 
 

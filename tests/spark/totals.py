@@ -1,6 +1,6 @@
 """Counts of channels and minutes from a topic, and totals of these counts by group of channels, into topics."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from attrs import frozen
 
@@ -8,7 +8,7 @@ from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec,
 from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource
 from amadou_runtime import main
 
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
 GROUPS = 5
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, assert_type
+from typing import Any
 
 from attrs import frozen
+from typing_extensions import assert_type
 
 from amadou import (
     DependencyChange,
@@ -175,7 +176,7 @@ class Bits:
         return left | right
 
     def result(self, accumulator: int) -> bytes:
-        return accumulator.to_bytes(8)
+        return accumulator.to_bytes(8, "big")
 
 
 class Windows(Handler[str]):

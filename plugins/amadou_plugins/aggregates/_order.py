@@ -1,7 +1,7 @@
 """A fixed order of values, which breaks ties in the same way in every process."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -80,7 +80,7 @@ def text_of(value: Any, leaf: Callable[[Any], str]) -> str:
         inside = [text_of(getattr(value, field.name), leaf) for field in fields_of(kind)]
     else:
         if isinstance(value, datetime) and value.utcoffset() is not None:
-            value = value.astimezone(UTC)
+            value = value.astimezone(timezone.utc)
         return leaf(value)
     return f"{kind.__qualname__}({', '.join(inside)})"
 

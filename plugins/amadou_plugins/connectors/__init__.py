@@ -25,15 +25,19 @@ from amadou_plugins.connectors.kafka.kafka_source import KafkaRecord, KafkaSourc
 from amadou_plugins.connectors.kafka.protobuf_format import ProtobufFormat
 from amadou_plugins.connectors.postgres.postgres_sink import PostgresSink
 from amadou_plugins.connectors.postgres.postgres_table import PostgresTable
+from amadou_plugins.connectors.tables.delta_sink import DeltaSink
+from amadou_plugins.connectors.tables.iceberg_sink import IcebergSink
 
 __all__ = [
     "AvroFormat",
     "ConsoleSink",
     "CsvSink",
     "CsvSource",
+    "DeltaSink",
     "FunctionSink",
     "GeneratorSource",
     "HttpSink",
+    "IcebergSink",
     "JsonCodec",
     "JsonLinesSink",
     "JsonLinesSource",

@@ -5,7 +5,9 @@ import attrs
 
 from amadou import BufferingWriter, Codec, Param, Sink, SinkBatch, SinkWriter, Source
 from amadou.errors import SinkError, SourceError
+from amadou.remote_files import java_message
 from amadou_plugins.connectors._arrow import ArrowCodec
+from amadou_plugins.connectors._arrow_versions import frame_of_arrow, python_values
 from amadou_plugins.connectors._json import json_lines
 from amadou_plugins.connectors._settings import check_options, revealed
 
@@ -63,13 +65,13 @@ class SparkSource(Source):
                 frame = frame.selectExpr(*self.select)
             return frame.selectExpr("struct(*) AS record", "CAST(NULL AS STRING) AS partition", "0L AS position")
         except Exception as error:  # pyspark and py4j raise many types; chained errors may show options
-            problem = f"SparkSource({self.format!r}) cannot be read: {_reason(error)}"
+            problem = f"SparkSource({self.format!r}) cannot be read: {java_message(error)}"
             raise SourceError(f"{problem}. Correct the source's format, options, schema or select") from None
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[dict[str, Any]]:
         """Return rows as dicts, keyed by column name."""
-        return cells.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+        return python_values(cells)
 
 
 @attrs.frozen
@@ -123,12 +125,12 @@ class SparkSink(Sink):
             )
         assert isinstance(self.format, str)
         try:
-            writer = spark.createDataFrame(_table(batch, encoded_values)).write.format(self.format)
+            writer = frame_of_arrow(spark, _table(batch, encoded_values)).write.format(self.format)
             writer.options(**{name: revealed(value) for name, value in self.options.items()}).mode("append").save()
         except Exception as error:  # pyspark and py4j raise many types; chained errors may show options
             problem = f"SparkSink({self.format!r}) cannot write batch {batch.number} of port {batch.port!r}"
             raise SinkError(
-                f"{problem}: {_reason(error)}. Correct the sink's options or target, and restart the job from its "
+                f"{problem}: {java_message(error)}. Correct the sink's options or target, and restart the job from its "
                 "checkpoint. The job resumes with this batch"
             ) from None
 
@@ -137,7 +139,3 @@ def _table(batch: SinkBatch, encoded_values: Sequence[Any]) -> Any:
     if isinstance(batch.codec, ArrowCodec):
         return batch.codec.table(encoded_values)
     return ArrowCodec(str).table([[line.decode()] for line in json_lines(batch, encoded_values)])
-
-
-def _reason(error: Exception) -> str:
-    return f"{getattr(error, 'java_exception', error)}".strip().partition("\n")[0]

@@ -1,7 +1,7 @@
 """The answers of the JSON API, and what the pages show of them."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -44,13 +44,13 @@ class Api:
         return found[-1]
 
     def overview(self, _: Request) -> Document:
-        return shown(self.history().overview(datetime.now(UTC)))
+        return shown(self.history().overview(datetime.now(timezone.utc)))
 
     def charts(self, _: Request) -> Document:
-        return shown(self.history().charts(datetime.now(UTC)))
+        return shown(self.history().charts(datetime.now(timezone.utc)))
 
     def pipeline(self, _: Request) -> Document:
-        return shown(self.history().pipeline(datetime.now(UTC)))
+        return shown(self.history().pipeline(datetime.now(timezone.utc)))
 
     def batches(self, request: Request) -> Document:
         limit, before = _number(request, "limit", BATCHES_SHOWN), _number(request, "before", None)

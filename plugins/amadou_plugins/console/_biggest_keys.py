@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from time import monotonic
 from typing import Any, Final
 
@@ -62,6 +62,6 @@ class BiggestKeys:
             document = {**_NOTHING, "status": "failed", "error": shortened(text, _ERROR_LENGTH)}
         now = monotonic()
         with self._lock:
-            self._document = {**document, "found": datetime.now(UTC)}
+            self._document = {**document, "found": datetime.now(timezone.utc)}
             self._is_finding = False
             self._again_at = now + max(_MOST_SECONDS, _PAUSE * (now - began))

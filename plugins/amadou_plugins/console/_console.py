@@ -1,7 +1,7 @@
 """The plugin that shows runs in a browser."""
 
 import threading
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Final
 
 from amadou import BatchReport, FailedBatch, Run, RunSummary, hookimpl
@@ -39,7 +39,7 @@ class Console:
 
     @hookimpl
     def amadou_run_started(self, run: Run) -> None:
-        history = RunHistory(RunFacts.of(run, datetime.now(UTC)))
+        history = RunHistory(RunFacts.of(run, datetime.now(timezone.utc)))
         history.add_earlier(run.history())
         with self._lock:
             if not self._running:

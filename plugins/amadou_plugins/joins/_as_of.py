@@ -2,7 +2,9 @@
 
 from bisect import bisect_left, bisect_right
 from datetime import datetime, timedelta
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
+
+from typing_extensions import Unpack
 
 from amadou import ComponentState, Invoke, KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError

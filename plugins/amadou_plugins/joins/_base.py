@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, Required, TypeAlias, TypedDict
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
+
+from typing_extensions import Required
 
 from amadou import Invoke, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError

@@ -1,7 +1,9 @@
 """The interval join: all pairs of events whose time difference is within a given interval."""
 
 from datetime import datetime, timedelta
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
+
+from typing_extensions import Unpack
 
 from amadou import ComponentState, Invoke, KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError

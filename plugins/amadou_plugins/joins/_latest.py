@@ -1,7 +1,9 @@
 """The latest join: matches each left event with the newest right event that has already arrived."""
 
 from datetime import datetime
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
+
+from typing_extensions import Unpack
 
 from amadou import Invoke, KeyedEvent, Subject, to_micros
 from amadou.event_time import MICROSECOND

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import not_
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypedDict, overload
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypedDict, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import NamedTuple, TypeVar
 
 from amadou import ComponentState, EventColumns, Invoke, Key, KeyedEvent, Subject, check_ran, from_micros
 from amadou.errors import SpecError

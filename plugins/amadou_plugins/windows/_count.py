@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from datetime import timedelta
 from math import gcd
-from typing import Any, Unpack
+from typing import Any
+
+from typing_extensions import Unpack
 
 from amadou import KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError

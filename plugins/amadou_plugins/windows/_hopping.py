@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import count, takewhile
 from math import gcd
-from typing import Any, Final, Unpack
+from typing import Any, Final
+
+from typing_extensions import Unpack
 
 from amadou import EventColumns, Invoke, Key, KeyedEvent, KeyGroupState, Subject, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError

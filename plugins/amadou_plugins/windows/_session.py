@@ -6,7 +6,9 @@ from datetime import datetime, timedelta
 from functools import reduce
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Unpack
+from typing import Any
+
+from typing_extensions import Unpack
 
 from amadou import (
     ComponentState,

@@ -1,7 +1,9 @@
 """Sliding windows: one window per event, which ends at the event's time."""
 
 from datetime import datetime, timedelta
-from typing import Any, Unpack
+from typing import Any
+
+from typing_extensions import Unpack
 
 from amadou import Invoke, KeyedEvent, Subject, to_micros
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND

@@ -9,7 +9,9 @@ import typer
 
 from amadou import hookimpl
 from amadou_runtime.command.console_command import CONSOLE_EXAMPLES, show_console
+from amadou_runtime.command.new_command import NEW_EXAMPLE, new_project
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
+from amadou_runtime.command.package_command import PACKAGE_EXAMPLES, package_job
 from amadou_runtime.command.rehearse_command import REHEARSE_EXAMPLES, rehearse_job
 from amadou_runtime.command.rescale_command import convert_checkpoint, rescale_checkpoint
 from amadou_runtime.command.run_command import run_job
@@ -157,7 +159,9 @@ def list_plugins() -> None:
 
 @hookimpl
 def amadou_register_commands(app: typer.Typer) -> None:
+    app.command("new", epilog=NEW_EXAMPLE)(new_project)
     app.command("run", epilog=_RUN_EXAMPLES)(run_job)
+    app.command("package", epilog=PACKAGE_EXAMPLES)(package_job)
     app.command("top", epilog=TOP_EXAMPLES)(top)
     app.command("describe", epilog="Example: amadou describe views.py:job -p VIEWS=in/")(describe_job)
     app.command("reproduce", epilog="Example: amadou reproduce state/dead_letters/dead_letters-….jsonl --job views.py")(

@@ -1,6 +1,5 @@
 """Describes a job in tables: its handler, state, ports, sources, dependencies and parameters."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -189,12 +188,13 @@ def _params(params: Mapping[str, Param], given: Mapping[str, str]) -> "Table":
 def _value(param: Param, given: Mapping[str, str]) -> str:
     if not _is_given(param, given):
         return f"missing: -p {param.name}=…"
-    origin = "-p" if param.name in given else "environment" if param.name in os.environ else "default"
+    place = param.place(given)
+    origin = "default" if place is None else place.origin if place.name == param.name else place.name
     return f"{param.value(given)!r} ({origin})"
 
 
 def _is_given(param: Param, given: Mapping[str, str]) -> bool:
-    return param.name in given or param.name in os.environ or param.default is not MISSING
+    return param.place(given) is not None or param.default is not MISSING
 
 
 def _table(title: str, *columns: str, show_header: bool = True) -> "Table":

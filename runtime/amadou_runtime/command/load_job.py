@@ -11,10 +11,26 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import attrs
+
 from amadou import AmadouError, Job
 from amadou.errors import LoadError
 
 _loaded_files: set[str] = set()
+
+
+@attrs.frozen
+class TargetParts:
+    """The parts of a target.
+
+    :param file: the job's file; `None` if the target names a module
+    :param module: name of the module, or of the module that the file is imported as
+    :param name: the job's name in the module
+    """
+
+    file: Path | None
+    module: str
+    name: str
 
 
 def load_job(target: str) -> Job:
@@ -26,9 +42,9 @@ def load_job(target: str) -> Job:
     :param target: `FILE:name` or `MODULE:name`; the default name is `job`
     :raises LoadError: `target` is invalid; the file, module or job does not exist; or the import failed
     """
-    place, name = _parted(target)
-    is_file = place.endswith(".py") or os.sep in place or os.path.isfile(place)
-    module = _file(target, Path(place)) if is_file else _module(target, place)
+    parts = parts_of(target)
+    place, name = str(parts.file or parts.module), parts.name
+    module = _module(target, parts.module) if parts.file is None else _file(target, parts.file)
     found = getattr(module, name, None)
     if isinstance(found, Job):
         return found
@@ -37,6 +53,17 @@ def load_job(target: str) -> Job:
     if jobs:
         raise LoadError(target, f"{why}: use {' or '.join(f'{place}:{job}' for job in jobs)}")
     raise LoadError(target, f"{why} (no Job found): write {name} = Job(…) at the module's top level")
+
+
+def parts_of(target: str) -> TargetParts:
+    """Return the parts of a target.
+
+    :param target: `FILE:name` or `MODULE:name`; the default name is `job`
+    :raises LoadError: `target` is invalid
+    """
+    place, name = _parted(target)
+    is_file = place.endswith(".py") or os.sep in place or os.path.isfile(place)
+    return TargetParts(Path(place), Path(place).stem, name) if is_file else TargetParts(None, place, name)
 
 
 def _parted(target: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Arguments, options and error handling that multiple commands share."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from typing import Annotated
@@ -57,12 +57,19 @@ def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
 
 
 @contextmanager
-def errors_as_messages() -> Iterator[None]:
-    """Print the message of an `AmadouError`, including any traceback of the user's code, and exit with status 1."""
+def errors_as_messages(show: Callable[[AmadouError], None] | None = None) -> Iterator[None]:
+    """Print the message of an `AmadouError`, including any traceback of the user's code, and exit with status 1.
+
+    :param show: function to call with the error instead of printing its message
+    """
     try:
         yield
     except AmadouError as error:
-        # The message of a callback's error omits the traceback if the error has a cause, since Python shows the
-        # traceback with the cause. Here Python shows nothing, so print a copy without the cause.
-        print(copy(error), file=sys.stderr)
+        (show or _print_error)(error)
         raise typer.Exit(1) from error
+
+
+def _print_error(error: AmadouError) -> None:
+    # The message of a callback's error omits the traceback if the error has a cause, since Python shows the traceback
+    # with the cause. Here Python shows nothing, so print a copy without the cause.
+    print(copy(error), file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, TextIO
@@ -17,17 +18,26 @@ class ProgressDisplay:
 
     :param stream: stream to write to; by default standard error
     :param every: minimum interval between lines if the stream is not a terminal
+    :param log: function to call with the progress at these intervals, instead of writing to the stream
     """
 
-    def __init__(self, stream: TextIO | None = None, *, every: timedelta = timedelta(seconds=5)) -> None:
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        every: timedelta = timedelta(seconds=5),
+        log: Callable[[Progress], None] | None = None,
+    ) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._every = every.total_seconds()
+        self._write = log or self._print
+        self._is_live = log is None and self._stream.isatty()
         self._last: Progress | None = None
         self._logged = 0.0
         self._live: Any = None
 
     def __enter__(self) -> "ProgressDisplay":
-        if self._stream.isatty():
+        if self._is_live:
             from rich.console import Console
             from rich.live import Live
 
@@ -59,6 +69,9 @@ class ProgressDisplay:
 
     def _log(self, progress: Progress) -> None:
         self._logged = progress.seconds
+        self._write(progress)
+
+    def _print(self, progress: Progress) -> None:
         print(f"{progress.job}: {progress_line(progress)}", file=self._stream, flush=True)
 
     def _live_line(self) -> Any:

@@ -1,8 +1,6 @@
 """The commands that change a checkpoint in place: `amadou rescale` and `amadou convert`."""
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +10,7 @@ CheckpointArgument = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint. No run may use it.", show_default=False)
 ]
 SavepointOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         metavar="DIR",
         help="New directory for the savepoint that is taken before. Default: savepoints/before-rescale-TIME in the "
@@ -23,13 +21,6 @@ JobOption = Annotated[
     str | None,
     typer.Option(metavar="TARGET", help="The job. Needed only if key groups change and windows are vectorised."),
 ]
-
-
-class Store(StrEnum):
-    """Where a run stores state."""
-
-    GROUPS = "groups"
-    LOG = "log"
 
 
 def rescale_checkpoint(
@@ -54,7 +45,7 @@ def rescale_checkpoint(
 
 def convert_checkpoint(
     checkpoint: CheckpointArgument,
-    to: Annotated[Store, typer.Option("--to", help="groups: small state; log: state of any size.")],
+    to: Annotated[Literal["groups", "log"], typer.Option("--to", help="groups: small state; log: state of any size.")],
     savepoint: SavepointOption = None,
     job: JobOption = None,
     param: ParamOption = None,
@@ -62,12 +53,12 @@ def convert_checkpoint(
     conf: ConfOption = None,
 ) -> None:
     """Move the state of a stopped job's checkpoint to the other store. A savepoint is taken before, and stays."""
-    _change(checkpoint, savepoint, job, param, master, conf, store=to.value)
+    _change(checkpoint, savepoint, job, param, master, conf, store=to)
 
 
 def _change(
     checkpoint: str,
-    savepoint: Path | None,
+    savepoint: str | None,
     target: str | None,
     param: list[str] | None,
     master: str | None,

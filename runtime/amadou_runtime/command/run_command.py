@@ -2,31 +2,16 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import attrs
 import typer
 
 from amadou import Job
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
-
-
-class State(StrEnum):
-    """Where a run stores state."""
-
-    AUTO = "auto"
-    GROUPS = "groups"
-    LOG = "log"
-
-
-class Engine(StrEnum):
-    """The engine that runs a job."""
-
-    SPARK = "spark"
-    EMBEDDED = "embedded"
+from amadou_runtime.core.json_logs import LOG_FORMAT
 
 
 def run_job(
@@ -55,7 +40,7 @@ def run_job(
         ),
     ] = None,
     from_savepoint: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--from",
             metavar="SAVEPOINT",
@@ -64,7 +49,7 @@ def run_job(
         ),
     ] = None,
     to_savepoint: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--savepoint", metavar="DIR", help="Write a savepoint to this new directory when the run ends."),
     ] = None,
     savepoint_every: Annotated[
@@ -72,7 +57,7 @@ def run_job(
         typer.Option(metavar="TIME", help='Take a savepoint at this interval, such as "1 hour". The run continues.'),
     ] = None,
     savepoint_directory: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--savepoint-dir",
             metavar="DIR",
@@ -85,7 +70,7 @@ def run_job(
         typer.Option(metavar="N", min=1, help="Keep only the last N of these savepoints. Default: keep all."),
     ] = None,
     state: Annotated[
-        State | None,
+        Literal["auto", "groups", "log"] | None,
         typer.Option(
             help="Where to store state. groups: small state; log: state of any size. The first run on a checkpoint "
             "decides. Default: the job's setting.",
@@ -93,8 +78,9 @@ def run_job(
         ),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="embedded: run in this process, without Java, on the available input.")
-    ] = Engine.SPARK,
+        Literal["spark", "embedded"],
+        typer.Option(help="embedded: run in this process, without Java, on the available input."),
+    ] = "spark",
     once: Annotated[
         bool, typer.Option("--once", help="End once the available input is processed, even if sources are unbounded.")
     ] = False,
@@ -116,7 +102,15 @@ def run_job(
             min=0,
             max=65535,
             envvar="AMADOU_METRICS_PORT",
-            help="Serve Prometheus metrics on 127.0.0.1:PORT while the job runs.",
+            help="Serve Prometheus metrics on this port while the job runs.",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Address that the metrics are served on. Default: 127.0.0.1. 0.0.0.0 lets other machines read the "
+            "metrics, without a login.",
         ),
     ] = None,
     console: Annotated[
@@ -138,12 +132,17 @@ def run_job(
         bool,
         typer.Option("--console-actions", help="Let the console stop the run and take savepoints."),
     ] = False,
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option(envvar=LOG_FORMAT, help="json: log to standard error as JSON lines, without a progress display."),
+    ] = "text",
 ) -> None:
     """Run a job until its input ends. Ctrl-C stops the run after the current batch."""
     from amadou_runtime._run import run
     from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.named_connectors import with_connectors
     from amadou_runtime.command.progress_display import ProgressDisplay
+    from amadou_runtime.command.run_logs import run_logs
     from amadou_runtime.core.interval import interval
     from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
 
@@ -154,7 +153,7 @@ def run_job(
     problem = trigger_problem(trigger)
     if problem is not None:
         raise typer.BadParameter(problem, param_hint="--trigger")
-    if engine is Engine.EMBEDDED:
+    if engine == "embedded":
         spark_only = {
             "--checkpoint": checkpoint,
             "--state": state,
@@ -175,44 +174,50 @@ def run_job(
             raise typer.BadParameter(str(error), param_hint="--savepoint-every") from None
         if checkpoint is None:
             raise typer.BadParameter("--savepoint-every needs --checkpoint")
-    with errors_as_messages():
+    logs = run_logs(log_format, target if isinstance(target, str) else target.name)
+    with errors_as_messages(logs.show_error):
         job = load_job(target) if isinstance(target, str) else target  # see run_program
-        job = job if state is None else attrs.evolve(job, state=state.value)
+        logs.begin(job.name)
+        job = job if state is None else attrs.evolve(job, state=state)
         job = with_connectors(
             job,
             sources,
             sinks,
             [
                 *(plugin or ()),
-                *_endpoint(metrics_port),
+                *_endpoint(metrics_port, metrics_host),
                 *_console(console, console_port, console_host, actions=console_actions),
             ],
         )
-        with ProgressDisplay() as display:
+        with ProgressDisplay(log=logs.log_progress) as display:
             summary = run(
                 job,
-                engine=engine.value,
+                engine=engine,
                 checkpoint=checkpoint,
-                from_savepoint=None if from_savepoint is None else str(from_savepoint),
-                to_savepoint=None if to_savepoint is None else str(to_savepoint),
+                from_savepoint=from_savepoint,
+                to_savepoint=to_savepoint,
                 savepoint_every=savepoint_every,
-                savepoint_directory=None if savepoint_directory is None else str(savepoint_directory),
+                savepoint_directory=savepoint_directory,
                 savepoint_keep=savepoint_keep,
                 trigger=AVAILABLE_NOW if once else trigger,
                 flush=flush,
                 params=params,
                 master=master,
-                conf=settings,
+                conf={**logs.settings, **settings},
                 on_progress=display,
             )
-        print(summary, file=sys.stderr)
+        logs.show_summary(summary)
 
 
-def _endpoint(port: int | None) -> list[Any]:
+def _endpoint(port: int | None, host: str | None) -> list[Any]:
     """Return a list with the plugin that serves metrics on a port; empty if no port is set."""
+    if port is None:
+        if host is not None:
+            raise typer.BadParameter("--metrics-host needs --metrics-port")
+        return []
     from amadou_plugins.metrics import PrometheusEndpoint
 
-    return [] if port is None else [PrometheusEndpoint(port)]
+    return [PrometheusEndpoint(port, host or "127.0.0.1")]
 
 
 def _console(wanted: bool, port: int | None, host: str | None, *, actions: bool) -> list[Any]:

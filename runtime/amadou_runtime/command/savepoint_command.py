@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amadou.engine import shown_bytes
+from amadou.remote_files import is_remote
 from amadou_runtime.command.options import ConfOption, MasterOption, errors_as_messages, pairs
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def savepoint(
         str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint; with --verify alone, the savepoint.")
     ],
     directory: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="New directory for the savepoint.", show_default=False)
+        str | None, typer.Argument(metavar="[DIR]", help="New directory for the savepoint.", show_default=False)
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read the entire savepoint and compare checksums.")] = False,
     as_stage: Annotated[
@@ -55,18 +56,29 @@ def savepoint(
         raise typer.BadParameter("name the new directory for the savepoint, or use --verify", param_hint="DIR")
     with errors_as_messages():
         if directory is not None and as_stage:
-            write_as_stage(JobSavepoint(checkpoint), as_stage, directory)
+            write_as_stage(JobSavepoint(checkpoint), as_stage, Path(directory))
         elif directory is not None:
             _write(checkpoint, directory, master, settings)
-        where = Path(checkpoint) if directory is None else directory
-        written = JobSavepoint(where)
+        where = checkpoint if directory is None else directory
+        written = _opened(where, master, settings)
         if verify:
             with progress_bar(f"verifying {where}", written.manifest.bytes, in_bytes=True) as advance:
                 written.verify(advance)
         _show(written, "verified" if verify else "written")
 
 
-def _write(checkpoint: str, directory: Path, master: str | None, settings: dict[str, str]) -> None:
+def _opened(directory: str, master: str | None, settings: dict[str, str]) -> "JobSavepoint":
+    from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+
+    if not is_remote(directory):
+        return JobSavepoint(directory)
+    from amadou_runtime.spark import session
+    from amadou_runtime.spark.savepoints.remote import open_savepoint
+
+    return open_savepoint(session("amadou savepoint", master=master, conf=settings), directory)
+
+
+def _write(checkpoint: str, directory: str, master: str | None, settings: dict[str, str]) -> None:
     from amadou_runtime.savepoint.savepoint import check_new
     from amadou_runtime.spark import session
     from amadou_runtime.spark.checkpoint import absolute, read_metadata
@@ -75,7 +87,8 @@ def _write(checkpoint: str, directory: Path, master: str | None, settings: dict[
     from amadou_runtime.spark.savepoints.service import Request
     from amadou_runtime.spark.savepoints.writing import write_savepoint
 
-    check_new(directory)
+    if not is_remote(directory):
+        check_new(Path(directory))
     checkpoint = absolute(checkpoint)
     local = local_files(checkpoint)
     spark = None if local is not None else session("amadou savepoint", master=master, conf=settings)
@@ -87,7 +100,7 @@ def _write(checkpoint: str, directory: Path, master: str | None, settings: dict[
         write_savepoint(spark, checkpoint, directory)
         return
     print(f"{metadata.job} is running ({holder}): its run takes the savepoint", file=sys.stderr)
-    request = Request(files, directory.absolute())
+    request = Request(files, absolute(directory))
     try:
         began = shown = time.monotonic()
         while not request.is_answered():

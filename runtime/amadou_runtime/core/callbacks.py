@@ -166,8 +166,8 @@ class Callbacks:
                 if isinstance(made, Component):
                     made.check()
             except Exception as error:
-                error.add_note(RecoverError.where_removed(name))
-                raise self.failed(error, "on_recover_window", batch_of(subject), None, subject.key, name)
+                advice = RecoverError.where_removed(name)
+                raise self.failed(error, "on_recover_window", batch_of(subject), None, subject.key, name, advice)
         keeper = batch_of(subject).keeper
         assert keeper is not None
         noun = keeper.noun_of(name)
@@ -190,7 +190,14 @@ class Callbacks:
             raise callback_error(error, handler=self.name, callback=callback)
 
     def failed(
-        self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key | None, record: Any
+        self,
+        error: Exception,
+        callback: str,
+        batch: Batch,
+        source: str | None,
+        key: Key | None,
+        record: Any,
+        advice: str | None = None,
     ) -> AmadouError:
         if self.observer is not None:
             self.observer.failed(shown_error(error), [])
@@ -202,6 +209,7 @@ class Callbacks:
             key=key,
             record=record,
             watermark=batch.watermark,
+            advice=advice,
         )
 
 

@@ -62,7 +62,7 @@ def evaluate(
     for source in sorted(watched(job) & newest.keys()):
         if source not in come or newest[source] > come[source][0]:
             come[source] = newest[source], number
-    graph = TopologicalSorter[str]()
+    graph: TopologicalSorter[str] = TopologicalSorter()
     for each in job.dependencies:
         graph.add(each.dependent, each.on)
     for name in graph.static_order():

@@ -28,6 +28,7 @@ def callback_error(
     key: Any = None,
     record: Any = None,
     watermark: datetime | None = None,
+    advice: str | None = None,
 ) -> CallbackError:
     """Return an error that names the failed callback and its input. The error's cause is already set: raise the error
     without `from`.
@@ -47,6 +48,7 @@ def callback_error(
         key=_carried_key(key),
         record=None if record is None else redacted(_shown_record(record)),
         watermark=None if watermark is None else watermark.isoformat(),
+        advice=advice,
     )
     if isinstance(error, AmadouError):
         error.__cause__, error.__suppress_context__ = None, True  # amadou's own causes do not help the user

@@ -1,6 +1,7 @@
 """Calls a lookup's function for many keys: in batches, several at the same time, with timeouts and retries."""
 
 import asyncio
+import concurrent.futures
 import inspect
 import threading
 import time
@@ -67,7 +68,7 @@ def _on_loop(lookup: Lookup[Any, Any], function: Fetch, batches: list[list[Any]]
                 async with allowed:
                     answers.update(_checked(await asyncio.wait_for(function(list(keys)), timeout), keys))
                 return
-            except TimeoutError:
+            except asyncio.TimeoutError:
                 failure: Exception = _late(timeout)
             except Exception as error:
                 failure = error
@@ -85,7 +86,7 @@ def _on_loop(lookup: Lookup[Any, Any], function: Fetch, batches: list[list[Any]]
     future = asyncio.run_coroutine_threadsafe(every(), _loop())
     try:
         future.result(limit)
-    except TimeoutError:  # the function blocks the event loop
+    except concurrent.futures.TimeoutError:  # the function blocks the event loop
         _loop.cache_clear()
         why = "the function blocks the event loop: await what it waits for, or use a function without async"
         missing = [key for keys in batches for key in keys if key not in answers]

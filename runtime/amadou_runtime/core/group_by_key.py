@@ -77,7 +77,7 @@ class _Rows:
         """
         expiring = 0
         shapes, parts = self.shapes, self.parts
-        codes = [at.to_bytes(2) + bytes([flags]) for flags in range(4)]
+        codes = [at.to_bytes(2, "big") + bytes([flags]) for flags in range(4)]
         expires, next_timers = table.expires, table.next_timers
         for key, packed in table.packed.items():
             row = parts.get(key)
@@ -298,7 +298,7 @@ class GroupByKey:
                     group.timers.tagged.setdefault(micros, {})[key] = set(tags)
         group.timers.count_loaded(timers)
         for place in range(1, len(shape), 3):
-            at = int.from_bytes(shape[place : place + 2])
+            at = int.from_bytes(shape[place : place + 2], "big")
             slot, of_name = self._meta.slots[at], shape[place + 2]
             values = next(columns)
             expires = next(columns) if of_name & _EXPIRES else None
@@ -408,7 +408,7 @@ class GroupByKey:
         return unpack(packed)[1]  # type: ignore[no-any-return]
 
     def _held_id(self, number: int) -> bytes:
-        return self._entries.prefix + _HELD + number.to_bytes(8)
+        return self._entries.prefix + _HELD + number.to_bytes(8, "big")
 
 
 def _watching_id(name: str) -> bytes:

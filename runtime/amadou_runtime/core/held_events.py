@@ -95,7 +95,7 @@ def _chunk_of(events: list[Any]) -> list[HeldChunk]:
 
 
 def _chunks(source: str, packed: list[bytes]) -> list[Chunk]:
-    return [Chunk(source, position.to_bytes(8), events) for position, events in enumerate(packed)]
+    return [Chunk(source, position.to_bytes(8, "big"), events) for position, events in enumerate(packed)]
 
 
 def _split(run: Run, limit: int, known: int) -> tuple[list[Any], list[Any], list[tuple[Any, ...]]]:

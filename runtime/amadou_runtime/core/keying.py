@@ -3,7 +3,7 @@
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from types import GeneratorType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -253,7 +253,7 @@ class Keying:
                         if timestamp > limit:
                             raise _too_far_ahead(timestamp, limit)
                         # in UTC: within one time zone, Python compares local times, which repeat an hour in autumn
-                        newest = timestamp if timestamp.tzinfo is UTC else timestamp.astimezone(UTC)
+                        newest = timestamp if timestamp.tzinfo is timezone.utc else timestamp.astimezone(timezone.utc)
                     elif timestamp < FIRST_TIME:
                         raise TimestampRangeError(timestamp)
                     packed += event
@@ -285,8 +285,8 @@ class Keying:
         zones = {timestamp.tzinfo for timestamp in timestamps}
         if None in zones:
             raise NaiveTimestampError(min(timestamps))
-        if zones != {UTC}:
-            timestamps = [timestamp.astimezone(UTC) for timestamp in timestamps]
+        if zones != {timezone.utc}:
+            timestamps = [timestamp.astimezone(timezone.utc) for timestamp in timestamps]
         newest = max(timestamps)
         if newest > self._limit(now):
             raise _too_far_ahead(newest, self._limit(now))

@@ -58,17 +58,15 @@ def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
     sinks write these to the checkpoint as JSON lines: to the directory ``<port>``, or ``<stage>.<port>``.
 
     :param checkpoint: the checkpoint's directory; `None` for a run without a checkpoint
-    :raises JobError: a sink is missing, and there is no checkpoint or the checkpoint is not local
+    :raises JobError: a sink is missing, and there is no checkpoint
     """
     directory = None if checkpoint is None else checkpoint.removeprefix("file://").removeprefix("file:")
-    if directory is not None and "://" in directory:
-        directory = None
     added = {name: _own_sinks(stage, name, directory) for name, stage in job.by_stage.items()}
     missing = [qualified(stage, port) for stage, sinks in added.items() for port in sinks]
     if missing and directory is None:
         raise JobError(
             job.name,
-            tuple(f"the port {port} has no sink: add one to sinks, or use a local checkpoint" for port in missing),
+            tuple(f"the port {port} has no sink: add one to sinks, or use a checkpoint" for port in missing),
         )
     return job.with_sinks(added) if missing else job
 

@@ -1,7 +1,7 @@
 """What engines need to know about the stages of a job."""
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from amadou import BatchReport, Job
 from amadou.errors import (
@@ -11,6 +11,7 @@ from amadou.errors import (
     TooManyDeadLettersError,
     TooManyHeldError,
 )
+from amadou_runtime.core.json_logs import log_context
 
 
 def stage_job(job: str, stage: str) -> str:
@@ -64,12 +65,13 @@ def whole_report(reports: Mapping[str, BatchReport]) -> BatchReport:
 
 @contextmanager
 def errors_of_stage(name: str) -> Iterator[None]:
-    """Let the errors of callbacks, of lookups and about limits name a stage.
+    """Let the errors of callbacks, of lookups and about limits, and JSON lines that are logged, name a stage.
 
     :param name: the stage's name; empty for a job with one handler
     """
     try:
-        yield
+        with log_context(stage=name) if name else nullcontext():
+            yield
     except CallbackError as error:
         error.stage = error.stage or name or None
         raise

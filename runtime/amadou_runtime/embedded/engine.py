@@ -26,6 +26,7 @@ from amadou_runtime.core.failure import failed_batch
 from amadou_runtime.core.feeding import fed_by
 from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.job_document import job_document
+from amadou_runtime.core.json_logs import log_context
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
@@ -153,7 +154,7 @@ class Embedded:
                     counts.append(Counts(records={source: count}, vectorized_fallbacks=packed.fallbacks))
                 stages["keying"] += seconds
                 letters += packed.letters
-                place = FED if source in self._job.fed_sources else order.to_bytes(8)
+                place = FED if source in self._job.fed_sources else order.to_bytes(8, "big")
                 of_source = updates if source in self._job.reference_sources else chunks
                 of_source += [Chunk(source, place, events) for events in packed.events.values()]
                 if packed.newest is not None:
@@ -265,30 +266,35 @@ def run_embedded(
     records = {name: stage.progress.read(stage.job, keeps_position=keeps_position) for name, stage in stages.items()}
     further = depth(job)
     for number in range(1 + further + (further if flush else 0)):
-        began = time.monotonic()
-        if number == 1 + further:
-            for stage in stages.values():
-                stage.progress.watermark.flush()
-        try:
-            if number == 0:
-                for name, stage in stages.items():
-                    with errors_of_stage(name):
-                        stage.engine.read_tables(clock_time())
-            results = process_batch(stages, records, clock_time(), number)
-            committing = {
-                name: write_outputs(stage.job, run, number, results[name].outputs, name)
-                for name, stage in stages.items()
-            }
-        except AmadouError as error:
-            hooks.batch_failed(failed_batch(number, error, began))
-            raise
-        reports = {name: stage.finish(results[name], number, began, committing[name]) for name, stage in stages.items()}
-        feed_stages({name: stage.progress.watermark for name, stage in stages.items()})
-        report = whole_report(reports)
-        summary = summary.with_batch(report)
-        for name, each in reports.items():
-            warnings[name].look(each)
-        hooks.batch_completed(report)
+        with log_context(batch=number):
+            began = time.monotonic()
+            if number == 1 + further:
+                for stage in stages.values():
+                    stage.progress.watermark.flush()
+            try:
+                if number == 0:
+                    for name, stage in stages.items():
+                        with errors_of_stage(name):
+                            stage.engine.read_tables(clock_time())
+                results = process_batch(stages, records, clock_time(), number)
+                committing = {
+                    name: write_outputs(stage.job, run, number, results[name].outputs, name)
+                    for name, stage in stages.items()
+                }
+            except AmadouError as error:
+                hooks.batch_failed(failed_batch(number, error, began))
+                raise
+            reports = {}
+            for name, stage in stages.items():
+                with errors_of_stage(name):
+                    reports[name] = stage.finish(results[name], number, began, committing[name])
+            feed_stages({name: stage.progress.watermark for name, stage in stages.items()})
+            report = whole_report(reports)
+            summary = summary.with_batch(report)
+            for name, each in reports.items():
+                with errors_of_stage(name):
+                    warnings[name].look(each)
+            hooks.batch_completed(report)
         records = {}
     for stage in stages.values():
         stage.engine.close()
@@ -371,19 +377,20 @@ def write_outputs(
     :param stage: the stage's name; empty in a job with one handler
     """
     seconds = {"writing": 0.0, "committing": 0.0}
-    for port in job.sinks:
-        batch = SinkBatch(run, job.name, qualified(stage, port), number, port_codec(job, port))
-        sink = sink_of(job, port)
-        began = perf_counter()
-        writer = sink.open(batch, "00000")
-        try:
-            writer.write(outputs.get(port, []))
-            part = writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
-        written = perf_counter()
-        sink.commit(batch, [] if part is None else [part])
-        seconds["writing"] += written - began
-        seconds["committing"] += perf_counter() - written
+    with errors_of_stage(stage):
+        for port in job.sinks:
+            batch = SinkBatch(run, job.name, qualified(stage, port), number, port_codec(job, port))
+            sink = sink_of(job, port)
+            began = perf_counter()
+            writer = sink.open(batch, "00000")
+            try:
+                writer.write(outputs.get(port, []))
+                part = writer.finish()
+            except BaseException:
+                writer.abort()
+                raise
+            written = perf_counter()
+            sink.commit(batch, [] if part is None else [part])
+            seconds["writing"] += written - began
+            seconds["committing"] += perf_counter() - written
     return seconds

@@ -4,7 +4,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -70,7 +70,7 @@ def write_job_savepoint(job: str, stages: Mapping[str, Callable[[Path], Manifest
         }
         manifest = StagesManifest(
             id=uuid.uuid4().hex[:12],
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             amadou=version("amadou"),
             job=job,
             keys=sum(each.keys for each in written.values()),

@@ -192,8 +192,8 @@ def check_path(directory: Path) -> None:
     :raises SavepointError: the directory is a URI
     """
     if _URI.match(str(directory)):
-        why = "savepoints need a path: a local directory, or one that all machines have mounted"
-        raise SavepointError(str(directory), f"{why}. Copy the savepoint with the tools of the file system")
+        why = "only Spark can access it. Copy the savepoint to a local directory with the tools of the file system"
+        raise SavepointError(str(directory), why)
 
 
 def _checksum(fields: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -289,6 +289,20 @@ def write_groups(
     return [] if info is None else [info], totals
 
 
+def read_state(directory: Path, name: str, size: int) -> Iterator[bytes]:
+    """Yield a file of `write_groups` in pieces of a size in bytes."""
+    with open(directory / _STATE / name, "rb") as file:
+        while piece := file.read(size):
+            yield piece
+
+
+def append_state(directory: Path, name: str, piece: bytes) -> None:
+    """Add a piece of `read_state` to a file of a savepoint."""
+    (directory / _STATE).mkdir(parents=True, exist_ok=True)
+    with open(directory / _STATE / name, "ab") as file:
+        file.write(piece)
+
+
 @attrs.frozen(kw_only=True)
 class SavedProgress:
     """A job's progress as of a batch; for the fields, see `Manifest`.
@@ -405,7 +419,7 @@ def complete(
     watermark = progress.clock["watermark"]["current"]
     manifest = Manifest(
         id=uuid.uuid4().hex[:12],
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         amadou=version("amadou"),
         engine=progress.engine,
         spark=progress.spark,

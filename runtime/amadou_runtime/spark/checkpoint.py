@@ -8,6 +8,7 @@ import attrs
 
 from amadou import Job
 from amadou.errors import CheckpointError
+from amadou.remote_files import is_remote
 from amadou.text import qualified
 from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.returned_sources import check_returned
@@ -213,4 +214,5 @@ def _check_stages(checkpoint: str, identity: CheckpointMetadata, job: Job) -> No
 
 def absolute(checkpoint: str) -> str:
     """Return the absolute path or the URI of a checkpoint."""
-    return checkpoint if "://" in checkpoint or checkpoint.startswith("file:") else str(Path(checkpoint).absolute())
+    is_uri = is_remote(checkpoint) or checkpoint.startswith("file:")
+    return checkpoint if is_uri else str(Path(checkpoint).absolute())

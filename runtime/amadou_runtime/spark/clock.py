@@ -19,6 +19,7 @@ from amadou.errors import CheckpointError, RunError
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
+from amadou_runtime.core.json_logs import log_batch
 from amadou_runtime.core.references import told_tables
 from amadou_runtime.core.watermark import Newest, Reading, Watermark, feed_stages
 from amadou_runtime.spark.files import Files
@@ -82,6 +83,7 @@ class BatchTime:
         time = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
         if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task received the watermark of batch {time.number}, but belongs to a different batch")
+        log_batch(time.number)
         return time
 
 

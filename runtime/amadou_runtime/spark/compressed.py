@@ -16,12 +16,12 @@ def pack_compressed(value: Any) -> bytes:
     import pyarrow as pa
 
     packed = pack(value)
-    return len(packed).to_bytes(_SIZE) + pa.compress(packed, _CODEC, asbytes=True)  # type: ignore[no-any-return]
+    return len(packed).to_bytes(_SIZE, "big") + pa.compress(packed, _CODEC, asbytes=True)  # type: ignore[no-any-return]
 
 
 def unpack_compressed(data: bytes) -> Any:
     """Return the value that `pack_compressed` encoded as these bytes."""
     import pyarrow as pa
 
-    size = int.from_bytes(data[:_SIZE])
+    size = int.from_bytes(data[:_SIZE], "big")
     return unpack(pa.decompress(memoryview(data)[_SIZE:], size, _CODEC, asbytes=True))

@@ -6,13 +6,16 @@ Hadoop can access local files, too. But Hadoop starts two processes for each fil
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from amadou.errors import CheckpointError
+from amadou.remote_files import RemoteDirectory
 from amadou_runtime.spark.local_file import write_file
 
 _Result = TypeVar("_Result")
+_MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 class Files(Protocol):
@@ -34,9 +37,7 @@ class Files(Protocol):
         """Return the text of a file; `None` if the file does not exist."""
 
     def write(self, name: str, text: str) -> None:
-        """Write a file. Readers never see a partly written file. Except in the local file system, a crash during the
-        replacement of an older file can leave no file with this name.
-        """
+        """Write a file. Readers never see a partly written file; they see the new or the older file."""
 
     def remove(self, name: str) -> None:
         """Remove a file, or a directory with all files in it, if it exists."""
@@ -52,17 +53,24 @@ def checkpoint_files(spark: Any, checkpoint: str) -> Files:
     :param checkpoint: the directory, as an absolute path or a URI
     :raises CheckpointError: Hadoop cannot access the file system
     """
-    directory = local_path(spark, checkpoint)
-    return HadoopFiles(spark, checkpoint) if directory is None else LocalFiles(checkpoint, directory)
+    directory = _directory(spark, checkpoint)
+    local = directory.local
+    return RemoteFiles(directory) if local is None else LocalFiles(checkpoint, local)
 
 
-def local_path(spark: Any, checkpoint: str) -> Path | None:
-    """Return the local directory of a checkpoint; `None` if the checkpoint is in another file system.
+def is_local(spark: Any, checkpoint: str) -> bool:
+    """Return `True` if a checkpoint is in the local file system.
 
     :raises CheckpointError: Hadoop cannot access the file system
     """
-    path, system = _located(spark, checkpoint)
-    return Path(str(system.makeQualified(path).toUri().getPath())) if system.getScheme() == "file" else None
+    return _directory(spark, checkpoint).local is not None
+
+
+def _directory(spark: Any, checkpoint: str) -> RemoteDirectory:
+    try:
+        return RemoteDirectory(checkpoint, spark.sparkContext)
+    except OSError as error:
+        raise _error(checkpoint, "read", error) from error
 
 
 def local_files(checkpoint: str) -> "LocalFiles | None":
@@ -90,12 +98,20 @@ class LocalFiles:
         return self._try("read", (self.directory / name).exists)
 
     def names(self, directory: str) -> list[str]:
-        path = self.directory / directory
-        return self._try("read", lambda: os.listdir(path) if path.exists() else [])
+        def names() -> list[str]:
+            with suppress(*_MISSING):
+                return os.listdir(self.directory / directory)
+            return []
+
+        return self._try("read", names)
 
     def read(self, name: str) -> str | None:
-        path = self.directory / name
-        return self._try("read", lambda: path.read_text("utf-8") if path.exists() else None)
+        def read() -> str | None:
+            with suppress(*_MISSING):
+                return (self.directory / name).read_text("utf-8")
+            return None
+
+        return self._try("read", read)
 
     def write(self, name: str, text: str) -> None:
         path = self.directory / name
@@ -128,91 +144,41 @@ class LocalFiles:
             raise _error(self.checkpoint, what, error) from error
 
 
-class HadoopFiles:
+class RemoteFiles:
     """The files of a checkpoint in a file system that Hadoop supports; see `Files`.
 
-    :param spark: the `SparkSession`
-    :param checkpoint: the directory, as an absolute path or a URI
+    :param directory: the directory of the checkpoint
     """
 
-    def __init__(self, spark: Any, checkpoint: str) -> None:
-        self.checkpoint = checkpoint
-        _, self._system = _located(spark, checkpoint)
-        self._path = spark._jvm.org.apache.hadoop.fs.Path  # finding a Java class by name takes longer than using it
-        self._text = spark._jvm.org.apache.commons.io.IOUtils.toString
+    def __init__(self, directory: RemoteDirectory) -> None:
+        self.checkpoint = directory.path
+        self._directory = directory
 
     def exists(self, name: str) -> bool:
-        return self._try("read", lambda: bool(self._system.exists(self._located(name))))
+        return self._try("read", lambda: self._directory.exists(name))
 
     def names(self, directory: str) -> list[str]:
-        path = self._located(directory)
-
-        def names() -> list[str]:
-            found = self._system.listStatus(path) if self._system.exists(path) else ()
-            return [str(status.getPath().getName()) for status in found]
-
-        return self._try("read", names)
+        return self._try("read", lambda: self._directory.names(directory))
 
     def read(self, name: str) -> str | None:
-        path = self._located(name)
-
-        def read() -> str | None:
-            if not self._system.exists(path):
-                return None
-            stream = self._system.open(path)
-            try:
-                return str(self._text(stream, "UTF-8"))
-            finally:
-                stream.close()
-
-        return self._try("read", read)
+        content = self._try("read", lambda: self._directory.read(name))
+        return None if content is None else content.decode()
 
     def write(self, name: str, text: str) -> None:
-        path, beside = self._located(name), self._located(f"{name}.tmp")
-
-        def write() -> None:
-            stream = self._system.create(beside, True)
-            stream.write(bytearray(text.encode()))
-            stream.close()
-            if self._system.exists(path):
-                self._system.delete(path, False)
-            if not self._system.rename(beside, path):
-                raise OSError(f"cannot rename {beside} to {path}")
-
-        self._try("written", write)
+        self._try("written", lambda: self._directory.write(name, text.encode()))
 
     def remove(self, name: str) -> None:
-        self._try("written", lambda: self._system.delete(self._located(name), True))
+        self._try("written", lambda: self._directory.remove(name))
 
     def move(self, name: str, to: str) -> None:
-        source, target = self._located(name), self._located(to)
-
-        def move() -> None:
-            self._system.mkdirs(target.getParent())
-            if not self._system.rename(source, target):
-                raise OSError(f"cannot rename {source} to {target}")
-
-        self._try("written", move)
-
-    def _located(self, name: str) -> Any:
-        return self._path(f"{self.checkpoint}/{name}")
+        self._try("written", lambda: self._directory.move(name, to))
 
     def _try(self, what: str, do: Callable[[], _Result]) -> _Result:
         try:
             return do()
-        except Exception as error:  # py4j wraps all Hadoop errors
+        except OSError as error:
             raise _error(self.checkpoint, what, error) from error
 
 
-def _located(spark: Any, checkpoint: str) -> tuple[Any, Any]:
-    """Return a checkpoint's Hadoop path and file system."""
-    try:
-        path = spark._jvm.org.apache.hadoop.fs.Path(checkpoint)
-        return path, path.getFileSystem(spark._jsc.hadoopConfiguration())
-    except Exception as error:  # py4j wraps all Hadoop errors
-        raise _error(checkpoint, "read", error) from error
-
-
 def _error(checkpoint: str, what: str, error: Exception) -> CheckpointError:
-    reason = str(getattr(error, "java_exception", error)).splitlines()[0]
-    return CheckpointError(checkpoint, f"it cannot be {what}: check the file system ({reason})")
+    return CheckpointError(checkpoint, f"it cannot be {what}: check the file system ({error})")

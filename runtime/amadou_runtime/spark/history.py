@@ -50,8 +50,9 @@ class HistoryWriter:
     def add(self, batch: BatchReport | FailedBatch) -> None:
         """Write a batch soon."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write, name="amadou-history", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._write, name="amadou-history", daemon=True)
+            thread.start()
+            self._thread = thread  # only now: `end` can be called at any time, and joins it
         if self._thread.is_alive():
             with self._lock:
                 self._added.append(batch)

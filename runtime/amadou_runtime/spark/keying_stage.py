@@ -183,7 +183,7 @@ def order_of(partition: str, position: int, number: int) -> bytes:
 
     :param number: sequence number of the block in its task; orders blocks with the same partition and position
     """
-    return partition.encode() + b"\0" + position.to_bytes(8) + number.to_bytes(8)
+    return partition.encode() + b"\0" + position.to_bytes(8, "big") + number.to_bytes(8, "big")
 
 
 def runs_of(batch: Any, task: int) -> Iterator[tuple[str, int, Any]]:

@@ -1,13 +1,17 @@
 """A run's lease on its checkpoint: no two runs may use a checkpoint at the same time.
 
 The lease is a file in the checkpoint, which names the process of the run. The process renews the file regularly. On the
-same machine, the lease ends with the process; elsewhere, it ends if it is not renewed.
+same machine, the lease ends with the process; elsewhere, it ends if it is not renewed. If another run has taken the
+lease because the process stalled, the run ends before it commits a batch.
 """
 
 import json
+import logging
 import os
 import socket
 import threading
+import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -21,9 +25,12 @@ from amadou.errors import AmadouError, CheckpointError
 from amadou.event_time import MICROSECOND, from_micros
 from amadou_runtime.spark.files import Files
 
+_logger = logging.getLogger("amadou")
+
 _FILE: Final = "run.json"
 _RENEWED_EVERY: Final = timedelta(seconds=5)
-_EXPIRES_AFTER: Final = timedelta(seconds=20)
+_EXPIRES_AFTER = timedelta(seconds=20)
+_LOOK_EVERY = 0.5
 
 _held: dict[str, "Lease"] = {}
 """The leases that this process holds, by checkpoint."""
@@ -33,28 +40,33 @@ _held: dict[str, "Lease"] = {}
 class Holder:
     """The process that holds a lease.
 
+    :param lease: identifies the lease
     :param host: name of the machine
+    :param processes: identifies the machine, since it was started, and the container: where it is the same, so are the
+        numbers of processes. Containers of one pod after another have the same name
     :param pid: number of the process
     :param started: identifies the process among those with this number
     :param since: the time at which the lease began, in microseconds since 1970
     :param renewed: the time at which the lease was renewed, in microseconds since 1970
     """
 
+    lease: str
     host: str
+    processes: str
     pid: int
     started: str
     since: int
     renewed: int
 
     @classmethod
-    def this_process(cls, since: int) -> "Holder":
+    def this_process(cls, lease: str, since: int) -> "Holder":
         pid = os.getpid()
-        return cls(socket.gethostname(), pid, _start_of(pid), since, clock_time())
+        return cls(lease, socket.gethostname(), _processes(), pid, _start_of(pid), since, clock_time())
 
     @property
     def is_here(self) -> bool:
-        """`True` if the process is on this machine."""
-        return self.host == socket.gethostname()
+        """`True` if the process is on this machine, in the same container."""
+        return self.processes == _processes()
 
     @property
     def is_own(self) -> bool:
@@ -80,43 +92,32 @@ def holder_of(files: Files) -> Holder | None:
 
     :raises CheckpointError: the checkpoint cannot be read
     """
-    text = files.read(_FILE)
-    if text is None:
-        return None
-    try:
-        holder = Holder(**json.loads(text))
-    except (ValueError, TypeError):  # written at this moment, in a file system that does not replace files atomically
-        return None
-    return holder if holder.is_alive(files.checkpoint) else None
-
-
-def check_free(files: Files, advice: str) -> None:
-    """Check that no run uses a checkpoint.
-
-    :raises CheckpointError: a run uses the checkpoint
-    """
-    holder = holder_of(files)
-    if holder is not None:
-        raise CheckpointError(files.checkpoint, f"it is used by a run ({holder}): {advice}")
+    holder = _stored(files)
+    return holder if holder is not None and holder.is_alive(files.checkpoint) else None
 
 
 class Lease:
     """A lease on a checkpoint, which a thread renews. Used as a context manager, the lease ends if the block fails.
+
+    If a process on another machine holds the lease, waits until it renews the lease, or until the lease has expired.
 
     :param files: the checkpoint's files
     :raises CheckpointError: another run uses the checkpoint
     """
 
     def __init__(self, files: Files) -> None:
-        check_free(files, "stop that run first")
+        _await_free(files)
         self._files = files
+        self._id = uuid.uuid4().hex
         self._is_active: Callable[[], bool] = lambda: True
         self._often: Callable[[], None] = lambda: None
+        self._lost: Callable[[CheckpointError], None] = lambda error: None
+        self._taken: CheckpointError | None = None
         self._since = clock_time()
         self._ended = threading.Event()
         self._write()
         _held[files.checkpoint] = self
-        self._thread = threading.Thread(target=self._renew, name="amadou-lease", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="amadou-lease", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> "Lease":
@@ -126,31 +127,69 @@ class Lease:
         if kind is not None:
             self.end()
 
-    def follow(self, is_active: Callable[[], bool], often: Callable[[], None]) -> None:
+    def follow(
+        self, is_active: Callable[[], bool], often: Callable[[], None], lost: Callable[[CheckpointError], None]
+    ) -> None:
         """Let the lease end when the run ends.
 
         :param is_active: returns `False` when the run has ended
         :param often: function to call about twice a second until then
+        :param lost: function to call with an error if another run has taken the lease
         """
-        self._is_active, self._often = is_active, often
+        self._is_active, self._often, self._lost = is_active, often, lost
 
     def is_active(self) -> bool:
         """Return `True` if the run has not ended."""
         return not self._ended.is_set() and self._is_active()
 
+    def check(self) -> None:
+        """Check that no other run has taken the lease. This reads the file only if the lease was not renewed in time.
+
+        :raises CheckpointError: another run has taken the lease, or the checkpoint cannot be read or written
+        """
+        if self._taken is not None:
+            raise self._taken
+        if self._age() >= _EXPIRES_AFTER / 2:
+            self._renew()
+
+    def _age(self) -> timedelta:
+        return (clock_time() - self._renewed) * MICROSECOND
+
     def _write(self) -> None:
-        self._files.write(_FILE, json.dumps(attrs.asdict(Holder.this_process(self._since))))
+        renewed = Holder.this_process(self._id, self._since)
+        self._files.write(_FILE, json.dumps(attrs.asdict(renewed)))
+        self._renewed = renewed.renewed
 
     def _renew(self) -> None:
-        renewed = clock_time()
+        other = self._other_holder()
+        if other is not None:
+            raise _TakenError(
+                self._files.checkpoint,
+                f"another run has taken it ({other}), because this run stalled for {self._age().total_seconds():.0f} "
+                "seconds: stop one of the runs, and make sure that only one is started",
+            )
+        self._write()
+
+    def _other_holder(self) -> Holder | None:
+        """Return the process of the other run that has taken the lease; `None` if there is none."""
+        holder = _stored(self._files)
+        return None if holder is None or holder.lease == self._id else holder
+
+    def _keep(self) -> None:
         while not self._ended.wait(0.5):
             if not self.is_active():
                 self.end()
                 return
-            with suppress(AmadouError):  # a file system that does not answer concerns the run itself, too
-                if (clock_time() - renewed) * MICROSECOND >= _RENEWED_EVERY:
-                    self._write()
-                    renewed = clock_time()
+            try:
+                if self._age() >= _RENEWED_EVERY:
+                    self._renew()
+            except _TakenError as error:
+                self._taken = error
+                self._lost(error)
+                self.end()
+                return
+            except AmadouError:
+                pass  # a file system that does not answer concerns the run itself, too
             self._often()
 
     def end(self) -> None:
@@ -158,11 +197,56 @@ class Lease:
         if self._ended.is_set():
             return
         self._ended.set()
-        self._is_active, self._often = lambda: False, lambda: None  # which hold the run
+        # these hold the run
+        self._is_active, self._often, self._lost = lambda: False, lambda: None, lambda error: None
         if _held.get(self._files.checkpoint) is self:
             del _held[self._files.checkpoint]
             with suppress(AmadouError):
-                self._files.remove(_FILE)
+                if self._other_holder() is None:
+                    self._files.remove(_FILE)
+
+
+class _TakenError(CheckpointError):
+    """Another run has taken the lease."""
+
+
+def _stored(files: Files) -> Holder | None:
+    """Return the process that the file names; `None` if there is no file."""
+    text = files.read(_FILE)
+    try:
+        return None if text is None else Holder(**json.loads(text))
+    except (ValueError, TypeError):  # written at this moment, in a file system that does not replace files atomically
+        return None
+
+
+def _await_free(files: Files) -> None:
+    """Wait until no run uses a checkpoint. A process on another machine is watched, because clocks may differ.
+
+    :raises CheckpointError: a run uses the checkpoint
+    """
+    holder = _stored(files)
+    if holder is not None and not holder.is_here:
+        _logger.warning(
+            "checkpoint %s: waiting %.0f seconds, to see whether it is still used by %s",
+            *(files.checkpoint, _EXPIRES_AFTER.total_seconds(), holder),
+        )
+        seen, expires = holder, time.monotonic() + _EXPIRES_AFTER.total_seconds()
+        while holder == seen:
+            if time.monotonic() >= expires:
+                return
+            time.sleep(_LOOK_EVERY)
+            holder = _stored(files)
+    if holder is not None and (not holder.is_here or holder.is_alive(files.checkpoint)):
+        raise CheckpointError(files.checkpoint, f"it is used by a run ({holder}): stop that run first")
+
+
+def _processes() -> str:
+    """Return a text that is the same where a number names the same process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:  # without /proc, as on macOS
+        return socket.gethostname()
 
 
 def _start_of(pid: int) -> str:

@@ -15,6 +15,7 @@ from amadou.engine import know_types, resolved_annotations, type_reference
 from amadou.errors import RunError
 from amadou.fields import has_fields
 from amadou_runtime.core.failure import cannot_travel, user_traceback
+from amadou_runtime.core.json_logs import log_worker
 from amadou_runtime.core.keying import Keying, key_event_of, keyed_sources
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.ports import named_codecs
@@ -22,6 +23,7 @@ from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.spark import modules as shipping
 from amadou_runtime.spark.reference_files import WorkerReferences
+from amadou_runtime.spark.worker_setup import amadou_version, check_amadou_version
 
 
 class Worker:
@@ -66,6 +68,8 @@ class Payload:
     :param groups: number of key groups
     :param ranges: number of key ranges
     :param worker: class of the workers
+    :param job: the job's name
+    :param version: the driver's version of amadou
     :param stage: the stage's name; empty for a job with one handler
     """
 
@@ -76,6 +80,8 @@ class Payload:
     groups: int
     ranges: int
     worker: type[Worker]
+    job: str
+    version: str | None
     stage: str = ""
 
     def of_stage(self, stage: str) -> "Payload":
@@ -85,10 +91,14 @@ class Payload:
     def load(self) -> Worker:
         """Load the stage in this worker process, once per run: handlers, codecs and connections are costly to create.
         All stages of the job are loaded together.
+
+        :raises RunError: the worker has a different version of amadou, or cannot load the job
         """
         workers = _workers.get(self.run)
         if workers is None:
             _workers.clear()
+            log_worker(self.job)
+            check_amadou_version(self.version)
             workers = {name: self.worker(job, self.run, self.groups) for name, job in self._stages().items()}
             _workers[self.run] = workers
             _rest_collector()
@@ -153,7 +163,8 @@ def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Wo
         pickled, first = shipping.dumps((light, _carried_types(modules)), modules)
     except Exception as error:
         raise cannot_travel(job, error) from error
-    return Payload(pickled, modules, first, uuid.uuid4().hex, groups, ranges, worker, next(iter(light)))
+    run, version = uuid.uuid4().hex, amadou_version()
+    return Payload(pickled, modules, first, run, groups, ranges, worker, job.name, version, next(iter(light)))
 
 
 def _light(stage: Job) -> Job:

@@ -12,8 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from amadou import Job, Run, Source
 from amadou.errors import RunError
+from amadou.remote_files import java_message
 from amadou.text import qualified
 from amadou_runtime.core.connectors import check_connectors, is_bounded
 from amadou_runtime.core.job_document import job_document
@@ -43,6 +46,7 @@ from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
 from amadou_runtime.spark.streams import WAKE_UPS, begin_streams, planned_offsets, stream_name
 from amadou_runtime.spark.timeouts import plan_due_batch
+from amadou_runtime.spark.versions import check_has_all, check_reads_state
 from amadou_runtime.spark.worker_end import end_lookup
 
 _logger = logging.getLogger("amadou")
@@ -93,6 +97,8 @@ def start(
     kept = None if checkpoint is None else absolute(checkpoint)
     job = with_all_sinks(job, kept)
     check_connectors(job)
+    if schedule is not None and schedule.every is not None:
+        check_reads_state()
     checkpoint = kept or _temporary()
     assert isinstance(job.key_groups, int)
     own = own_session(spark, job.key_groups, checkpoint, conf)
@@ -141,6 +147,10 @@ def _query(
     payload = payload or payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
     keyed: dict[str, list[Any]] = {stage: [] for stage in identity.stages}
     if clock.wakes:
+        check_has_all(
+            "a job with several stages, idle_timeout, windows in memory, or keys that are told about changed tables",
+            "use a newer Spark",
+        )
         from amadou_runtime.spark.wake_source import wake_ups  # needs pyspark
 
         keyed[identity.stages[0]].append(
@@ -209,7 +219,9 @@ def _start_errors(what: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise RunError(f"Spark cannot start {what}: {without_plans(error)}") from None
+        # the text of py4j's errors contains Java's stack trace
+        message = java_message(error) if isinstance(error, Py4JJavaError) else without_plans(error)
+        raise RunError(f"Spark cannot start {what}: {message}") from None
 
 
 def run_query(

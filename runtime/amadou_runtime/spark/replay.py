@@ -115,7 +115,7 @@ class ReplayStage:
             return by_range.setdefault(group * ranges // groups, {}).setdefault(group, ReplayedGroup([], [], []))
 
         for position, letter in enumerate(letters):
-            source, content, at = letter.source, letter.content, order + position.to_bytes(8)
+            source, content, at = letter.source, letter.content, order + position.to_bytes(8, "big")
             if letter.callback == CALL:
                 of(key_group(content[0], groups)).calls.append(FailedCall(*content))
             elif source is None:

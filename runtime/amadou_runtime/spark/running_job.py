@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -22,13 +23,14 @@ from amadou_runtime.core.dependencies import all_held, check_held, downs, evalua
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.failure import failed_batch
 from amadou_runtime.core.held_back_warning import HeldBackWarning
+from amadou_runtime.core.json_logs import keep_context, log_context
 from amadou_runtime.core.large_state_warning import LargeStateWarning
 from amadou_runtime.core.operator import DROPPED, LOST
 from amadou_runtime.core.ports import port_codec, sink_of
 from amadou_runtime.core.progress import Progress
 from amadou_runtime.core.stages import errors_of_stage, whole_report
 from amadou_runtime.core.watermark import newest_of
-from amadou_runtime.spark.checkpoint import CheckpointMetadata
+from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute
 from amadou_runtime.spark.clock import BatchTime, Clock, StageProgress
 from amadou_runtime.spark.history import HistoryWriter
 from amadou_runtime.spark.key_range import RangeStatus
@@ -37,10 +39,11 @@ from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
 from amadou_runtime.spark.reference_files import StageReferences
 from amadou_runtime.spark.savepoints.service import SavepointService
-from amadou_runtime.spark.spark_errors import own_error, root_cause, without_plans
+from amadou_runtime.spark.spark_errors import ENDED, JAVA_ENDED, own_error, root_cause, without_plans
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, by_stage, error_from
 from amadou_runtime.spark.versions import wakes_while_ending
+from amadou_runtime.spark.worker_setup import setup_problem
 
 _logger = logging.getLogger("amadou")
 _POLL = 0.05
@@ -183,14 +186,25 @@ class RunningJob:
             self.on_end(self._summary)
 
     def stop(self) -> None:
-        """Stop the run after the current batch."""
+        """Stop the run after the current batch.
+
+        :raises RunError: Spark's Java process has ended
+        """
+        _logger.info("job %s: the run ends after the current batch", self._job.name)
         self._stopping = True
-        while self.query.isActive and self.query.status["isTriggerActive"]:
-            time.sleep(_POLL)
-        self.halt()
-        self._report_spark_progress()
+        try:
+            self._await_idle()
+            self.halt()
+            self._report_spark_progress()
+        except JAVA_ENDED as error:
+            self._release()
+            self._end(error)
         if self.on_end is not None and self._error is None:
             self.on_end(self._summary)
+
+    def _await_idle(self) -> None:
+        while self.query.isActive and self.query.status["isTriggerActive"]:
+            time.sleep(_POLL)
 
     def halt(self) -> None:
         """Stop the run immediately, even in the middle of a batch."""
@@ -203,7 +217,14 @@ class RunningJob:
         :param savepoints: `None` for a run without a checkpoint
         """
         self._lease, self._savepoints = lease, savepoints
-        lease.follow(self._is_active, lambda: None if savepoints is None else savepoints.look())
+        lease.follow(self._is_active, lambda: None if savepoints is None else savepoints.look(), self._fail)
+
+    def _fail(self, error: AmadouError) -> None:
+        """End the run with an error. A batch that is being processed is not committed: see `Lease.check`."""
+        self._error = error
+        with suppress(*JAVA_ENDED):
+            self._await_idle()
+            self.query.stop()
 
     def _is_active(self) -> bool:
         try:
@@ -220,7 +241,7 @@ class RunningJob:
         if self._lease is not None:
             self._lease.end()
 
-    def ask_for_savepoint(self) -> Path | None:
+    def ask_for_savepoint(self) -> str | None:
         """Take a savepoint soon. Signal handlers may call this method.
 
         :returns: the directory of the run's schedule; `None` if there is none, and no savepoint is taken
@@ -230,13 +251,13 @@ class RunningJob:
     def savepoint(self, directory: str | Path) -> None:
         """Write a savepoint as of the last completed batch. The run continues meanwhile.
 
-        :param directory: a new directory, which all machines of the cluster share
+        :param directory: a new directory: a path, which all machines of the cluster share, or a URI
         :raises CheckpointError: the run has no checkpoint, or it cannot be read
         :raises SavepointError: the directory is not empty, or cannot be written
         """
         if self._savepoints is None:
             raise CheckpointError("of the run", "a run needs a checkpoint for savepoints: pass checkpoint= to start")
-        self._savepoints.take(Path(directory))
+        self._savepoints.take(absolute(str(directory)))
 
     def raise_error(self, cause: BaseException | None) -> None:
         """Raise the error that ended the run, if there is one."""
@@ -248,7 +269,10 @@ class RunningJob:
             raise own_error(message) or RunError(f"the run of {self._job.name!r} failed in Spark: {message}")
 
     def _failure(self) -> Any:
-        return None if self._stopped else self.query.exception()
+        try:
+            return None if self._stopped else self.query.exception()
+        except JAVA_ENDED:
+            return ENDED
 
     def committer(self, identity: CheckpointMetadata) -> Callable[[Any, int], None]:
         """Return the function that Spark calls with each batch's results."""
@@ -272,8 +296,11 @@ class RunningJob:
             self._read_tables(number)
             times = self._with_references(self._clock.begin(number), identity)
             results = self._processed(frame, number, times)
+            if self._lease is not None:
+                self._lease.check()
             down = self._commit(identity, results, number, times)
         except AmadouError as error:
+            keep_context(error)
             self._error = error
             self._note_failure(failed_batch(number + identity.batches_before, error, began))
             return f"{type(error).__name__}: {error}"
@@ -326,15 +353,19 @@ class RunningJob:
         try:
             rows = frame.collect()
         except Exception as error:  # any error from Spark
+            problem = setup_problem(str(error))
+            if problem is not None:
+                raise RunError(f"batch {number} of {self._job.name!r} cannot be processed: {problem}") from error
             cause = root_cause(error)
             died = died_error(self._job.name, number, cause, frame.sparkSession.sparkContext.master)
             raise died or RunError(f"batch {number} of {self._job.name!r} failed in Spark: {cause}") from error
         self._lost_tasks.warn(frame.sparkSession, number)
         results = by_stage((row.result for row in rows), times)
-        for result in results.values():
+        for stage, result in results.items():
             if result.error is not None:
                 self.failed = results
-                raise error_from(result.error)
+                with errors_of_stage(stage):
+                    raise error_from(result.error)
         return results
 
     def _commit(
@@ -347,16 +378,17 @@ class RunningJob:
             result, progress = results[name], self._clock.stages[name]
             before = times[name].dependency_state
             decision = evaluate(stage, before, newest_of(result.newest), result.oldest, number)
-            log_changes(stage, decision.changes)
             ranges = {**progress.ranges, **result.ranges}
             with errors_of_stage(name):
+                log_changes(stage, decision.changes)
                 check_held(stage, all_held(status.held for status in ranges.values()), decision.down)
                 letters = progress.letters.then(stage, result.callback_calls, result.failures)
             after.append((progress, ranges, letters, decision.state))
             down[name] = downs(stage, decision.down)
         began = time.perf_counter()
         for name, stage in self._job.by_stage.items():
-            self._commit_outputs(identity, name, stage, results[name], number)
+            with errors_of_stage(name):
+                self._commit_outputs(identity, name, stage, results[name], number)
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
@@ -397,7 +429,8 @@ class RunningJob:
     def _note(self, reports: Mapping[str, BatchReport], store: str) -> None:
         batch = whole_report(reports)
         for name, report in reports.items():
-            self._warnings[name].look(report, store)
+            with errors_of_stage(name):
+                self._warnings[name].look(report, store)
         if self._history is not None:
             self._history.add(batch)
         if self._on_report is not None:
@@ -450,6 +483,7 @@ def commit_batch(itself: list[RunningJob], identity: CheckpointMetadata, frame: 
     """Process and commit a batch; Spark calls this function. Spark retains a raised error, so the error's frames must
     not refer to the run.
     """
-    failure = itself[0]._commit_batch(identity, frame, number)
+    with log_context(batch=number):
+        failure = itself[0]._commit_batch(identity, frame, number)
     if failure is not None:
         raise RunError(failure)

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,19 @@ from types import MappingProxyType
 from typing import Any
 
 from amadou.errors import PlatformError
-from amadou_runtime.spark.files import local_path
-from amadou_runtime.spark.java import without_incubator_modules
-from amadou_runtime.spark.versions import batch_logger, check_spark_version, file_manager
+from amadou_runtime.core.json_logs import EXECUTOR_LOG_FORMAT
+from amadou_runtime.spark.files import is_local
+from amadou_runtime.spark.java import adapted_launcher
+from amadou_runtime.spark.spark_errors import start_problem
+from amadou_runtime.spark.versions import (
+    batch_logger,
+    check_has_all,
+    check_spark_home,
+    check_spark_version,
+    file_manager,
+    logs_json,
+    session_settings,
+)
 
 JAVA_VERSIONS = (17, 21)
 TEST_MASTER = "local[*,1]"
@@ -35,14 +46,23 @@ _SQL_SETTINGS = {
     # Splits a batch's files evenly across the cores. With Spark's default, one of two cores got two thirds of 16 MB;
     # with zero, a single leftover byte became a separate task.
     "spark.sql.files.openCostInBytes": "4096",
+    # Otherwise, a run that ends would plan one batch if a source does not support the trigger (Spark 4.0 and 4.1: every
+    # source in Python), and no batch for the timers that this batch makes due.
+    "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
 }
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_HDFS_WAIT = "spark.hadoop.dfs.client.block.write.locateFollowingBlock"
 _LAUNCH_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
     # Over TCP, the end of a task's data waited 40 ms for an acknowledgement, twice in every batch.
     "spark.python.unix.domain.socket.enabled": "true",
+    # By default, HDFS waits 400 ms at the end of each file, and a batch writes several. The total wait is the same.
+    f"{_HDFS_WAIT}.initial.delay.ms": "10",
+    f"{_HDFS_WAIT}.retries": "10",
 }
+# The default, Java's temporary directory, is in the container's directory. Its path is too long for a socket's name.
+_YARN_SETTINGS = {"spark.python.unix.domain.socket.dir": "/tmp"}
 
 
 def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] = MappingProxyType({})) -> Any:
@@ -63,24 +83,62 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    settings = {**_LAUNCH_SETTINGS, **conf}
-    master = settings.get("spark.master") or master or (None if submitted else "local[*]")
+    submitted_conf = _submitted_conf() if submitted else {}
+    master = conf.get("spark.master") or master or (None if submitted else "local[*]")
+    settings = {**_launch_settings(master or submitted_conf.get("spark.master", ""), submitted_conf), **conf}
     if master is not None:  # otherwise spark-submit sets it
         settings["spark.master"] = _with_retries(master, settings.get("spark.task.maxFailures", "4"))
     if not submitted:
-        log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
         # Java reads these options before the user's spark.driver.extraJavaOptions, which therefore take precedence.
         default = settings.get("spark.driver.defaultJavaOptions", "")
-        settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={log} {default}".rstrip()
+        options = log_options(app_name, as_json=settings.get(EXECUTOR_LOG_FORMAT) == "json")
+        settings["spark.driver.defaultJavaOptions"] = f"{options} {default}".rstrip()
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        with nullcontext() if java is None else without_incubator_modules(java):
+        with nullcontext() if java is None else adapted_launcher(java, unzipped=_has_installed_pyspark(settings)):
             spark = builder.getOrCreate()
     except Exception as error:  # py4j and pyspark raise many kinds of errors here
-        raise PlatformError(f"Spark cannot start: {error}") from error
+        raise PlatformError(f"Spark cannot start: {start_problem(error)}") from error
     _import_wheels(spark.sparkContext)
     return spark
+
+
+def _has_installed_pyspark(settings: Mapping[str, str]) -> bool:
+    """Return `True` if Spark's workers run on this machine with this Python, and so have this pyspark."""
+    python = settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
+    is_local = settings.get("spark.master", "").startswith("local[")
+    return is_local and python == sys.executable and "SPARK_HOME" not in os.environ
+
+
+def log_options(job: str, *, as_json: bool) -> str:
+    """Return the Java options for the logs of Spark's driver.
+
+    :param job: the job's name
+    :param as_json: `True` for JSON lines, if this version of Spark can log them
+    """
+    options, names = "", ["log4j2.properties"]
+    if as_json and logs_json():
+        options, names = f"-Damadou.job={shlex.quote(job)} ", [*names, "log4j2-json.properties"]
+    log = ",".join(Path(__file__).absolute().with_name(name).as_uri() for name in names)
+    return f"{options}-Dlog4j2.configurationFile={log}"
+
+
+def _submitted_conf() -> dict[str, str]:
+    """Return the settings that `spark-submit` passes to the driver."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # otherwise SparkConf does not read them
+    return dict(SparkConf().getAll())
+
+
+def _launch_settings(master: str, submitted_conf: Mapping[str, str]) -> dict[str, str]:
+    """Return amadou's settings for a new application, except for those that `spark-submit` sets.
+
+    :param master: Spark's master URL
+    """
+    settings = _LAUNCH_SETTINGS | (_YARN_SETTINGS if master == "yarn" else {})
+    return {name: value for name, value in settings.items() if name not in submitted_conf}
 
 
 def _with_retries(master: str, tries: str) -> str:
@@ -107,11 +165,11 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
     :param conf: settings for this query, which override all other settings
     """
     own = spark.newSession()
-    given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll), **conf}
+    given = {**dict(spark.sparkContext.getConf().getAll()), **session_settings(spark), **conf}
     # More partitions than cores slow down a batch; fewer leave cores idle. A checkpoint's first run fixes the number.
     partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
     settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
-    if local_path(own, checkpoint) is not None:
+    if is_local(own, checkpoint):
         # By default, Spark starts a process for each access to a local file: this costs 20 ms per log in every batch.
         settings[_FILE_MANAGER] = file_manager()
     for name, value in {**settings, **given}.items():
@@ -132,10 +190,12 @@ def check_pyspark() -> None:
     """Raise a `PlatformError` unless pyspark, pandas and pyarrow are installed in a supported version."""
     _check_installed("the Spark engine", "pyspark", "pandas", "pyarrow")
     check_spark_version()
+    check_spark_home()
 
 
 def check_log_store() -> None:
-    """Raise a `PlatformError` unless the packages that the log store needs are installed."""
+    """Raise a `PlatformError` unless this version of Spark and the installed packages support the log store."""
+    check_has_all('the store "log", which a job with several stages needs,', 'use the store "groups", or a newer Spark')
     _check_installed('the store "log"', "lmdb", "google.protobuf")
 
 

@@ -1,10 +1,18 @@
 """Turns Spark errors into readable messages."""
 
 import re
-from typing import Any
+from typing import Any, Final
+
+from py4j.protocol import Py4JNetworkError
 
 from amadou import errors
 from amadou.errors import AmadouError
+from amadou_runtime.spark.versions import spark_version
+from amadou_runtime.spark.worker_setup import last_error
+
+JAVA_ENDED: Final = (OSError, Py4JNetworkError)
+"""Errors of calls to Java after its process has ended."""
+ENDED: Final = "Spark's Java process has ended. It was killed, or ran out of memory: see the system log"
 
 
 def own_error(message: str) -> AmadouError | None:
@@ -15,6 +23,17 @@ def own_error(message: str) -> AmadouError | None:
     return None if found is None else getattr(errors, found[1])(found[2])
 
 
+def start_problem(error: Any) -> str:
+    """Return why Spark cannot start, and what to do about it."""
+    if "Cannot call methods on a stopped SparkContext" in str(error):  # Spark itself logs only that it has given up
+        version = ".".join(map(str, spark_version()))
+        return (
+            f"the Spark master does not answer, or does not run Spark {version}, the version of this driver. Check the "
+            "master's URL and that this machine can connect to it, and install the pyspark of the cluster's version"
+        )
+    return root_cause(error)
+
+
 def without_plans(error: Any) -> str:
     """Return the message of a Spark error, without the query plans that follow it."""
     text: str = re.split(r"=== Streaming Query ===|;\s*\n'?[A-Z]\w+ ", str(error))[0]
@@ -23,10 +42,12 @@ def without_plans(error: Any) -> str:
 
 def root_cause(error: Any) -> str:
     """Return the messages of a Spark error and its causes, from the outermost error to the root cause."""
+    if isinstance(error, JAVA_ENDED):
+        return ENDED
     messages: list[str] = []
     java = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     while java is not None:
-        text = str(java.getMessage() or java.getClass().getName()).strip().splitlines()[0]
+        text = last_error(str(java.getMessage() or java.getClass().getName()))
         if not any(text in before for before in messages):
             messages.append(text)
         java = java.getCause()

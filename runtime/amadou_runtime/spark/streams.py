@@ -109,10 +109,10 @@ def begin_streams(files: Files, job: Job, stages: Sequence[str]) -> Streams:
             files.checkpoint, f"it was made by Spark 4.2 or newer. To use an older version, {_INSTEAD}"
         )
     if order is not None and used and sorted(order) != sorted(streams):
-        changed = ", ".join(sorted(source_name(name) for name in {*order} ^ {*streams}))
+        changed = ", ".join(sorted(source_name(name) or "wake-ups for idle_timeout" for name in {*order} ^ {*streams}))
         raise CheckpointError(
             files.checkpoint,
-            f"it was made by Spark 4.0 or 4.1, which cannot add or remove sources ({changed}): {_INSTEAD}",
+            f"it was made by a Spark before 4.2, which cannot add or remove sources ({changed}): {_INSTEAD}",
         )
     if order is None or not used:
         files.write(ORDER, json.dumps(streams))

@@ -97,7 +97,7 @@ def error_fields(error: AmadouError) -> dict[str, Any]:
     """Return the fields of an error in a form that msgpack can pack."""
     if isinstance(error, CallbackError):
         return {"callback": error.fields()}
-    return {"message": f"{type(error).__name__}: {error}"}
+    return {"message": str(error) if type(error) is RunError else f"{type(error).__name__}: {error}"}
 
 
 def by_stage(rows: Iterable[bytes], stages: Iterable[str]) -> dict[str, Summary]:

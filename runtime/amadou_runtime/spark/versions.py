@@ -1,10 +1,16 @@
 """What differs between the versions of Spark that amadou supports."""
 
-from typing import Final
+import os
+import platform
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
 
 from amadou.errors import PlatformError
 
-OLDEST: Final = (4, 0)
+OLDEST: Final = (3, 5)
+_ALL: Final = (4, 0)
+"""The first version with all that amadou uses: sources in Python, `transformWithState`, and a reader of state."""
 _EXECUTION: Final = "org.apache.spark.sql.execution.streaming"
 
 
@@ -17,15 +23,54 @@ def spark_version() -> tuple[int, int]:
 
 
 def check_spark_version() -> None:
-    """Raise a `PlatformError` if the installed pyspark is too old."""
-    if spark_version() < OLDEST:
-        import pyspark
+    """Raise a `PlatformError` if the installed pyspark is too old for amadou, or for this Python."""
+    import pyspark
 
+    if spark_version() < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise PlatformError(
             f"pyspark {pyspark.__version__} is installed, but amadou needs pyspark {oldest} or newer: install the "
             "version of the cluster, or choose a platform with a newer Spark"
         )
+    if spark_version() < _ALL and find_spec("distutils") is None:
+        raise PlatformError(
+            f"pyspark {pyspark.__version__} does not run on Python {platform.python_version()}: use Python 3.11, or a "
+            "newer Spark"
+        )
+
+
+def check_has_all(what: str, advice: str) -> None:
+    """Raise a `PlatformError` if something does not exist on the installed version of Spark, which is 3.5.
+
+    :param what: what needs a newer version
+    :param advice: what to do instead
+    """
+    if spark_version() < _ALL:
+        import pyspark
+
+        needed = ".".join(map(str, _ALL))
+        raise PlatformError(
+            f"{what} needs Spark {needed} or newer, but pyspark {pyspark.__version__} is installed: {advice}"
+        )
+
+
+def check_reads_state() -> None:
+    """Raise a `PlatformError` if Spark cannot read the state in a checkpoint."""
+    check_has_all("reading the state in a checkpoint, as for a savepoint,", "a newer Spark can read this checkpoint")
+
+
+def check_spark_home() -> None:
+    """Raise a `PlatformError` if `SPARK_HOME` is set to another version of Spark than the installed pyspark."""
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME")
+    for jar in Path(home).glob("jars/spark-core_*.jar") if home else ():
+        version = jar.stem.partition("-core_")[2].partition("-")[2]
+        if version.split(".")[:2] != pyspark.__version__.split(".")[:2]:
+            raise PlatformError(
+                f"SPARK_HOME is {home}, which is Spark {version}, but pyspark {pyspark.__version__} is installed: "
+                "unset SPARK_HOME, or install the pyspark of that version"
+            )
 
 
 def names_sources() -> bool:
@@ -50,3 +95,15 @@ def batch_logger() -> str:
     """Return the name of the logger of the class that runs batches."""
     package = "" if spark_version() < (4, 1) else ".runtime"
     return f"{_EXECUTION}{package}.MicroBatchExecution"
+
+
+def logs_json() -> bool:
+    """Return `True` if Spark can log JSON lines. Older versions lack log4j's layout for them."""
+    return spark_version() >= _ALL
+
+
+def session_settings(spark: Any) -> dict[str, str]:
+    """Return the settings of a session."""
+    if spark_version() < _ALL:
+        return {row.key: row.value for row in spark.sql("SET").collect()}
+    return dict(spark.conf.getAll)

@@ -16,7 +16,7 @@ _LOOKUP = "pyspark.sql.worker.lookup_data_sources"
 def end_with_spark() -> None:
     """If this process runs tasks, make it end silently when Spark closes the connection."""
     worker: Any = sys.modules.get("pyspark.worker")
-    if worker is None:
+    if worker is None or not hasattr(worker, "handle_worker_exception"):  # Spark 3.5 ends silently by itself
         return
     report = worker.handle_worker_exception
 

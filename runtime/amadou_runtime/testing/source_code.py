@@ -1,6 +1,6 @@
 """Writes values as Python source code."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from math import isfinite
@@ -93,13 +93,13 @@ class SourceCode:
 
     def _datetime(self, value: datetime) -> str:
         self.need("datetime", "datetime")
-        if value.tzinfo is not UTC:
-            value = value.astimezone(UTC)
-        self.need("datetime", "UTC")
+        if value.tzinfo is not timezone.utc:
+            value = value.astimezone(timezone.utc)
+        self.need("datetime", "timezone")
         parts = [value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond]
         while len(parts) > 3 and parts[-1] == 0:
             parts.pop()
-        return f"datetime({', '.join(map(str, parts))}, tzinfo=UTC)"
+        return f"datetime({', '.join(map(str, parts))}, tzinfo=timezone.utc)"
 
     def _call(self, class_: type, fields: dict[str, Any]) -> str:
         return f"{self._class(class_)}({', '.join(f'{name}={self.of(value)}' for name, value in fields.items())})"

@@ -29,8 +29,9 @@ class CsvSink(FileSink):
     values, are written as JSON, as in `JsonLinesSink`, with two exceptions. A value that JSON represents as a string,
     such as a timestamp, is written like a string. A non-finite float in a cell becomes ``nan``, ``inf`` or ``-inf``.
 
-    :param path: path of the directory; a relative path starts at the program's working directory. amadou creates the
-        directory if it is missing. On a cluster, all machines must share the directory
+    :param path: path of the directory, or a URI, such as ``s3a://bucket/sums``; a relative path starts at the program's
+        working directory. amadou creates the directory if it is missing. On a cluster, all machines must share a local
+        directory
     :raises SinkError: the path is empty or invalid
     """
 

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from amadou import Param
 from amadou.errors import SourceError
-from amadou_plugins.connectors.files.path import is_remote, local_path
+from amadou_plugins.connectors.files.path import local_path
 
 
 def check_partition_by(given: Any) -> None:
@@ -45,4 +45,4 @@ def partition_of_file(source: str, by: str | int, path: str) -> str:
 
 def plain_path(path: str) -> str:
     """Return a file's path without the ``file:`` prefix and the percent-encoding that Spark adds to local paths."""
-    return path if is_remote(path) or not path.startswith("file:") else unquote(local_path(path))
+    return unquote(local_path(path)) if path.startswith("file:") else path

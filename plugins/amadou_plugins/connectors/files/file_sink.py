@@ -9,8 +9,10 @@ import attrs
 
 from amadou import Param, Sink, SinkBatch, SinkWriter
 from amadou.errors import SinkError
+from amadou.remote_files import is_remote
 from amadou_plugins.connectors.files.part_files import Content, PartFiles
 from amadou_plugins.connectors.files.path import check_path, path_text
+from amadou_plugins.connectors.files.remote_parts import RemoteParts
 
 
 @attrs.frozen
@@ -18,8 +20,9 @@ class FileSink(Sink):
     """Writes files to a directory, one per part of a batch. Exactly-once. Subclasses define `suffix`, `codec` and
     `content`.
 
-    :param path: path of the directory; a relative path starts at the program's working directory. amadou creates the
-        directory if it is missing. On a cluster, all machines must share the directory
+    :param path: path of the directory, or a URI in a file system that Spark can write to, such as ``s3a://`` or
+        ``hdfs://``. A relative path starts at the program's working directory. amadou creates the directory if it is
+        missing. On a cluster, all machines must share a local directory. Files for a URI pass through the driver
     :raises SinkError: the path is empty or invalid
     """
 
@@ -51,5 +54,6 @@ class FileSink(Sink):
         self._files.commit(batch, parts, self.suffix)
 
     @property
-    def _files(self) -> PartFiles:
-        return PartFiles(type(self).__name__, self.path)
+    def _files(self) -> PartFiles | RemoteParts:
+        name, path = type(self).__name__, self.path
+        return RemoteParts(name, str(path).rstrip("/")) if is_remote(str(path)) else PartFiles(name, path)

@@ -17,7 +17,8 @@ import attrs
 
 from amadou import Param
 from amadou.errors import SourceError
-from amadou_plugins.connectors.files.path import is_remote, local_path
+from amadou.remote_files import RemoteDirectory, is_remote
+from amadou_plugins.connectors.files.path import local_path
 
 PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 """Functions that open compressed files, by file name suffix."""
@@ -51,12 +52,13 @@ class FoundFiles:
         return is_remote(str(self.path))
 
     def check(self) -> None:
-        """Check that both engines can find and read the files; a URI is not checked. If there are subdirectories but no
-        files, log a warning instead of raising an error, because files may still arrive.
+        """Check that the engine can find and read the files. If there are subdirectories but no files, log a warning
+        instead of raising an error, because files may still arrive.
 
         :raises SourceError: the files cannot be found or read
         """
         if self.is_remote:
+            self._check_remote()
             return
         path, label = self._local, self._named
         if self._is_glob:
@@ -78,6 +80,15 @@ class FoundFiles:
             deeper = os.path.join(given if self._is_glob else glob.escape(given), "*")
             label += f": there are no files yet, and subdirectories such as {below[0]} are not read"
             _logger.warning("%s: use %s(%r) to read them", label, self.source, deeper)
+
+    def _check_remote(self) -> None:
+        path = str(self.path)
+        try:
+            exists = RemoteDirectory(path).exists("")
+        except OSError as error:
+            raise SourceError(f"{self._named} cannot be read: {error}") from error
+        if not exists and _SPARK_GLOB.search(path) is None:
+            raise SourceError(f"{self._named}: there is no file or directory {path}: create it, or correct the path")
 
     def paths(self) -> list[str]:
         """Return the paths of the source's files that currently exist on this machine, in sorted order.

@@ -18,8 +18,8 @@ class JsonLinesSink(FileSink):
     all files from earlier attempts, no matter when the attempts were interrupted. Multiple ports, jobs and runs can
     share a directory.
 
-    :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
-        must be shared by all machines
+    :param path: directory, relative to the program's working directory, or a URI, such as ``s3a://bucket/sums``;
+        created if missing. On a cluster, a local directory must be shared by all machines
     :raises SinkError: the path is empty or invalid
     """
 

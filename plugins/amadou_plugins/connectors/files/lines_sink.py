@@ -19,8 +19,8 @@ class LinesSink(FileSink):
     The sink writes strings in UTF-8 and `bytes` unchanged, and rejects a string or `bytes` value that contains a line
     ending. The sink writes any other value as JSON, like `JsonLinesSink`.
 
-    :param path: directory, relative to the program's working directory; created if missing. On a cluster, all machines
-        must share the directory
+    :param path: directory, relative to the program's working directory, or a URI, such as ``s3a://bucket/lines``;
+        created if missing. On a cluster, all machines must share a local directory
     :raises SinkError: the path is empty, or is not a string or a `Path`
     """
 

@@ -6,11 +6,12 @@ from typing import IO, Any
 
 from amadou import SinkBatch
 from amadou_plugins.connectors.files.part_files import PartFiles
+from amadou_plugins.connectors.files.remote_parts import RemoteParts
 
 ROW_GROUP = 100_000
 
 
-def joined(files: PartFiles, batch: SinkBatch, parts: Sequence[Any], suffix: str, rows: int) -> list[Any]:
+def joined(files: PartFiles | RemoteParts, batch: SinkBatch, parts: Sequence[Any], suffix: str, rows: int) -> list[Any]:
     """Copy the rows from a batch's hidden files to new hidden files with a given number of rows each, in the order of
     the parts.
 
@@ -18,13 +19,13 @@ def joined(files: PartFiles, batch: SinkBatch, parts: Sequence[Any], suffix: str
     :param rows: number of rows per file; the last file in each directory contains the remaining rows
     :returns: values that the new writers' `finish` returned
     """
-    by_directory: dict[str, list[str]] = {}
+    by_directory: dict[str, list[Any]] = {}
     for temporary, final in parts:
-        by_directory.setdefault(os.path.dirname(final), []).append(files.path_of(temporary))
+        by_directory.setdefault(os.path.dirname(final), []).append(temporary)
     finished = []
-    for below, paths in by_directory.items():
+    for below, finished_before in by_directory.items():
         writer, number = None, 0
-        for table, is_last in _cut(_tables(paths), rows):
+        for table, is_last in _cut(_tables(map(files.opened, finished_before)), rows):
             if writer is None:
                 writer = files.open(batch, f"{number:05}", suffix, _Tables, below)
                 number += 1
@@ -37,12 +38,12 @@ def joined(files: PartFiles, batch: SinkBatch, parts: Sequence[Any], suffix: str
     return finished
 
 
-def _tables(paths: Sequence[str]) -> Iterator[Any]:
+def _tables(files: Iterable[IO[bytes]]) -> Iterator[Any]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
-    for path in paths:
-        with ParquetFile(path) as file:
+    for opened in files:
+        with opened, ParquetFile(opened) as file:
             for batch in file.iter_batches(ROW_GROUP):
                 yield pa.Table.from_batches([batch])
 

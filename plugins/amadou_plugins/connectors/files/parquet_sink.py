@@ -32,8 +32,9 @@ class ParquetSink(FileSink):
     classes become structs. Tuples of fixed size become structs with the fields ``_1``, ``_2`` and so on. `Any`,
     containers without element types such as a bare `dict`, and unions of multiple types become JSON strings.
 
-    :param path: path of the directory; a relative path starts at the program's working directory. amadou creates the
-        directory if it is missing. On a cluster, all machines must share the directory
+    :param path: path of the directory, or a URI, such as ``s3a://bucket/sums``; a relative path starts at the program's
+        working directory. amadou creates the directory if it is missing. On a cluster, all machines must share a local
+        directory
     :param partition_by: fields to partition by, as a list or a comma-separated string. The values of these fields
         determine a file's subdirectory, such as ``day=2025-01-01/channel=a/``, in the layout that Hive and Spark use.
         The files themselves do not contain these fields. A field can be a string, an integer, a date or a boolean, or

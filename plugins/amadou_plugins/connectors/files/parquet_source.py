@@ -1,5 +1,5 @@
 from collections.abc import Iterator, Sequence
-from datetime import UTC
+from datetime import timezone
 from importlib.util import find_spec
 from typing import Any
 
@@ -7,6 +7,7 @@ import attrs
 
 from amadou import Param
 from amadou.errors import SourceError
+from amadou_plugins.connectors._arrow_versions import python_values
 from amadou_plugins.connectors.files.column_names import check_twice, column_names
 from amadou_plugins.connectors.files.file_source import FileSource
 from amadou_plugins.connectors.files.found_files import opened, reading
@@ -78,10 +79,10 @@ def _values(column: Any) -> list[Any]:
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         # Arrow would look up the time zone for each value, which takes a hundred times as long.
         naive = column.cast(pa.timestamp("us"), safe=False).to_pylist()
-        return [None if time is None else time.replace(tzinfo=UTC) for time in naive]
+        return [None if time is None else time.replace(tzinfo=timezone.utc) for time in naive]
     if type_ != column.type:
         column = column.cast(type_, safe=False)
-    return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+    return python_values(column)
 
 
 def _in_micros(type_: Any) -> Any:

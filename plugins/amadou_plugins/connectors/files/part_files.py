@@ -7,14 +7,15 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Final, Protocol
 from urllib.parse import quote
 
 import attrs
 
 from amadou import Param, SinkBatch, SinkWriter
 from amadou.errors import SinkError
-from amadou_plugins.connectors.files.path import is_remote, local_path
+from amadou_plugins.connectors._last_commits import LastCommits
+from amadou_plugins.connectors.files.path import local_path
 
 
 class Content(Protocol):
@@ -62,10 +63,9 @@ class PartFiles:
     def check(self) -> None:
         """Create the directory, and check that it is writable.
 
-        :raises SinkError: the path is a URI, or the directory is not writable
+        :raises SinkError: the directory is not writable
         """
-        if is_remote(str(self.path)):
-            raise SinkError(f"{self.sink}({str(self.path)!r}) cannot write to URIs: use a local or mounted directory")
+        _commits.forget(self.directory)
         with self._explained_errors():
             os.makedirs(self.directory, exist_ok=True)
             probe = os.path.join(self.directory, f".probe-{uuid.uuid4().hex}")
@@ -80,7 +80,7 @@ class PartFiles:
         :param content: function that creates the `Content` of an open file
         :param below: the file's subdirectory, relative to the sink's directory
         """
-        name = f"{_stem(batch)}-{part}{suffix}"
+        name = f"{stem(batch)}-{part}{suffix}"
         # Attempts at the same part may overlap, so each attempt writes a separate file.
         return PartWriter(self, f".{name}.{uuid.uuid4().hex}", os.path.join(below, name), content)
 
@@ -91,7 +91,7 @@ class PartFiles:
         :param suffix: suffix of the sink's file names; files with other suffixes may belong to another sink of the port
         :param depth: number of directory levels between the sink's directory and the files
         """
-        directory, stem = self.directory, _stem(batch)
+        directory, start = self.directory, stem(batch)
         with self._explained_errors():
             os.makedirs(directory, exist_ok=True)
             below = self._committed_before(batch, suffix, depth)
@@ -102,7 +102,7 @@ class PartFiles:
                 self._rename(temporary, final)
             kept = {final for _, final in files}
             mine = re.compile(
-                rf"{re.escape(stem)}-.*{re.escape(suffix)}|\.{re.escape(stem)}-.*{re.escape(suffix)}\.\w+"
+                rf"{re.escape(start)}-.*{re.escape(suffix)}|\.{re.escape(start)}-.*{re.escape(suffix)}\.\w+"
             )
             left = [*(name for name in os.listdir(directory) if mine.fullmatch(name)), *below]
             for name in left:
@@ -111,17 +111,17 @@ class PartFiles:
                         os.unlink(os.path.join(directory, name))
             for one in {*changed, *map(os.path.dirname, left)}:
                 _sync_directories(directory, one)
-            _last[directory, batch.run, batch.port, suffix] = batch.number
+            _commits.end(directory, batch, suffix)
 
-    def path_of(self, temporary: str) -> str:
-        """Return the path of a hidden file.
+    def opened(self, temporary: str) -> IO[bytes]:
+        """Open a hidden file.
 
         :raises SinkError: the file does not exist
         """
-        path = os.path.join(self.directory, temporary)
-        if not os.path.exists(path):
-            raise self._missing(temporary)
-        return path
+        try:
+            return open(os.path.join(self.directory, temporary), "rb")
+        except FileNotFoundError:
+            raise self._missing(temporary) from None
 
     def is_committed(self, batch: SinkBatch, files: Sequence[Any], suffix: str, depth: int = 0) -> bool:
         """Return `True` if these files are already committed: a hidden file is missing, and the batch has visible
@@ -136,14 +136,12 @@ class PartFiles:
         """Return the batch's files that an earlier commit left in subdirectories. Subdirectories can contain many
         files, so they are searched only if this process did not commit the previous batch.
         """
-        key = self.directory, batch.run, batch.port, suffix
-        if not depth or _last.pop(key, None) == batch.number - 1:
-            return []
-        return self._find(batch, suffix, depth)
+        may_be_left = _commits.begin(self.directory, batch, suffix)
+        return self._find(batch, suffix, depth) if depth and may_be_left else []
 
     def _find(self, batch: SinkBatch, suffix: str, depth: int) -> list[str]:
         """Return the batch's visible files."""
-        pattern = os.path.join(*["*"] * depth, f"{glob.escape(_stem(batch))}-*{glob.escape(suffix)}")
+        pattern = os.path.join(*["*"] * depth, f"{glob.escape(stem(batch))}-*{glob.escape(suffix)}")
         return glob.glob(pattern, root_dir=self.directory)
 
     def _rename(self, temporary: str, final: str) -> None:
@@ -216,11 +214,11 @@ class PartWriter(SinkWriter):
                 os.unlink(self._path)
 
 
-_last: dict[tuple[str, str, str, str], int] = {}
-"""Number of the last batch that this process committed, by directory, run, port and suffix."""
+_commits: Final = LastCommits()
 
 
-def _stem(batch: SinkBatch) -> str:
+def stem(batch: SinkBatch) -> str:
+    """Return how the names of a batch's files begin."""
     port = re.sub(r"^[._]", lambda match: f"%{ord(match[0]):02X}", quote(batch.port, safe=""))
     return f"{port}-{quote(batch.run, safe='')}-{batch.number:09}"
 

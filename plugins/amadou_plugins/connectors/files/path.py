@@ -8,8 +8,6 @@ from typing import Any
 from amadou import Param
 from amadou.errors import AmadouError
 
-_SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
-
 
 def path_text(path: str | Path | Param) -> Any:
     """Return a `Path` as a string, and any other value unchanged. `check_path` rejects invalid values."""
@@ -23,11 +21,6 @@ def check_path(error: type[AmadouError], connector: str, path: Any) -> None:
     """
     if not isinstance(path, Param) and (not isinstance(path, str) or not path):
         raise error(f"{connector} needs a path, such as views/, not {path!r}")
-
-
-def is_remote(path: str) -> bool:
-    """Return `True` if a path is in a file system that only Spark can access, such as ``s3://`` or ``hdfs://``."""
-    return _SCHEME.match(path) is not None
 
 
 def local_path(path: str) -> str:

@@ -4,7 +4,7 @@ import importlib.util
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, ClassVar, TypeVar
 
 import attrs
@@ -247,7 +247,7 @@ class Admin:
             else:
                 self._patience.ends()
                 if is_lost:
-                    self.back = datetime.now(UTC)
+                    self.back = datetime.now(timezone.utc)
                 return answer
 
 

@@ -4,10 +4,10 @@ from datetime import datetime
 from functools import partial
 from itertools import chain, repeat
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 import attrs
-from typing_extensions import TypeVar
+from typing_extensions import NamedTuple, TypeVar
 
 from amadou import Param, PartitionOffset, Source
 from amadou.errors import AmadouError, SourceError

@@ -118,7 +118,7 @@ def _has_header(data: bytes) -> bool:
 
 
 def _id(data: bytes) -> int:
-    return int.from_bytes(data[1:_HEADER])
+    return int.from_bytes(data[1:_HEADER], "big")
 
 
 def _has_schema(id_: int, client: Any) -> bool:

@@ -132,13 +132,13 @@ class ViewFiles:
         """Write the changes that lead from one token to the next."""
         data = pack_compressed(changes)
         self.directory.mkdir(parents=True, exist_ok=True)  # the view may have been removed during the batch
-        write_file(self._pending(base, token), zlib.crc32(data).to_bytes(_CRC) + data)
+        write_file(self._pending(base, token), zlib.crc32(data).to_bytes(_CRC, "big") + data)
 
     def read_pending(self, base: bytes, token: bytes) -> Any:
         """Return the changes that lead from one token to the next; `None` if they are missing or damaged."""
         try:
             stored = self._pending(base, token).read_bytes()
-            if zlib.crc32(stored[_CRC:]).to_bytes(_CRC) != stored[:_CRC]:
+            if zlib.crc32(stored[_CRC:]).to_bytes(_CRC, "big") != stored[:_CRC]:
                 return None
             return unpack_compressed(stored[_CRC:])
         except (OSError, ValueError, AmadouError):

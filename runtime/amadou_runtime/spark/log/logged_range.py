@@ -86,7 +86,7 @@ class LoggedRange:
         if by not in self._due:
             found = self._due[by] = {}
             for id_ in self.entries.due(by):
-                found.setdefault(int.from_bytes(id_[:PREFIX]), []).append(id_)
+                found.setdefault(int.from_bytes(id_[:PREFIX], "big"), []).append(id_)
         return self._due[by]
 
     def group(self, number: int) -> StoredGroup:
@@ -198,7 +198,7 @@ def _should_divide(processed: ProcessedGroup) -> bool:
 
 def prefix_of(number: int) -> bytes:
     """Return the prefix of the ids of a key group's entries."""
-    return number.to_bytes(PREFIX)
+    return number.to_bytes(PREFIX, "big")
 
 
 class GroupEntries:

@@ -157,12 +157,12 @@ def versions(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Version]:
 
 def time_key(time: int) -> bytes:
     """Return a time as bytes, which sort like times."""
-    return (time + _TIME_OFFSET).to_bytes(TIME_BYTES)
+    return (time + _TIME_OFFSET).to_bytes(TIME_BYTES, "big")
 
 
 def time_of(key: bytes) -> int:
     """Return the time of a key of the index."""
-    return int.from_bytes(key[:TIME_BYTES]) - _TIME_OFFSET
+    return int.from_bytes(key[:TIME_BYTES], "big") - _TIME_OFFSET
 
 
 def id_of(key: bytes) -> bytes:

@@ -228,7 +228,7 @@ class Log:
 
     def _open(self, stored: bytes, number: int) -> Any:
         part = f"segment {number}" if number else "the head"
-        if int.from_bytes(stored[:_CRC]) != _checksum(stored[_CRC:], number):
+        if int.from_bytes(stored[:_CRC], "big") != _checksum(stored[_CRC:], number):
             self.fail(f"the checksum of {part} is wrong")
         try:
             return unpack_compressed(stored[_CRC:])
@@ -281,8 +281,8 @@ def _blocks(entries: Changes) -> Iterator[list[bytes]]:
 def _sealed(value: Any, number: int) -> bytes:
     """Pack a value with a checksum. The checksum covers the number, so that swapped segments are detected."""
     packed = pack_compressed(value)
-    return _checksum(packed, number).to_bytes(_CRC) + packed
+    return _checksum(packed, number).to_bytes(_CRC, "big") + packed
 
 
 def _checksum(data: bytes, number: int) -> int:
-    return zlib.crc32(data, zlib.crc32(number.to_bytes(8)))
+    return zlib.crc32(data, zlib.crc32(number.to_bytes(8, "big")))

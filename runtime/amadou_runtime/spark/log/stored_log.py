@@ -89,7 +89,7 @@ def _group(entries: Mapping[bytes, bytes]) -> tuple[int, KeyGroup]:
     stored = GroupByKey(CopiedEntries(entries, prefix)) if packed is None else PackedGroup(joined(packed, None))
     group = KeyGroup(stored)
     stored.load_all(group)
-    return int.from_bytes(prefix), group
+    return int.from_bytes(prefix, "big"), group
 
 
 class CopiedEntries:

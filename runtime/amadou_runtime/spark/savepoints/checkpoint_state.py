@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 import attrs
 
 from amadou import Key
-from amadou.errors import CheckpointError
+from amadou.errors import CheckpointError, PlatformError
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group
 from amadou_runtime.core.packed_group import PackedGroup
@@ -167,6 +167,8 @@ class CheckpointState:
         return batch not in commits(self._files)
 
     def _fail(self, error: Exception, batch: int) -> NoReturn:
+        if isinstance(error, PlatformError):
+            raise error
         if self._is_removed(batch):
             why = (
                 f"the run has removed the state of batch {batch} before it was read completely. Try again, or increase "

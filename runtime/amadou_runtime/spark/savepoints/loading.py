@@ -34,6 +34,7 @@ from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import is_reference, load_references
 from amadou_runtime.spark.replay import REPLAY_DIRECTORY, replay_directory
+from amadou_runtime.spark.savepoints.remote import received, sent_path
 from amadou_runtime.spark.savepoints.writing import in_checkpoint
 from amadou_runtime.spark.session import partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
@@ -54,6 +55,7 @@ from amadou_runtime.spark.streams import (
 )
 from amadou_runtime.spark.summary import Summary, by_stage, error_fields, error_from
 from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp, batch_event_time
+from amadou_runtime.spark.versions import check_has_all
 
 _MARK: Final = "loading.json"
 SPARK_FILES: Final = (
@@ -74,6 +76,7 @@ def load_savepoint(spark: Any, files: Files, job: Job, savepoint: JobSavepoint) 
     :raises CheckpointError: the checkpoint was not made from this savepoint, or cannot be written
     :raises SavepointError: the savepoint does not fit the job, or cannot be read
     """
+    check_has_all("starting from a savepoint", "use a newer Spark, or start without the savepoint")
     if _is_made(files, savepoint):
         _logger.info("job %s: continues from %s, which was started from this savepoint", job.name, files.checkpoint)
         return
@@ -204,7 +207,7 @@ def _write_state(
     rows = wake_ups(reader, spark, wake_up, metadata.key_ranges).selectExpr("range", time, "chunk")
     rows = rows.withWatermark("event_time", "0 seconds")
     for name in metadata.stages:
-        directory = str(saved[name].directory.absolute()) if name in saved else None
+        directory = sent_path(saved[name].directory) if name in saved else None
         stage = LoadingStage(metadata, directory, payload and payload.of_stage(name), name)
         results = stateful_results(rows, stage, metadata, name)
         rows = results.selectExpr("range", "CAST(NULL AS TIMESTAMP) AS event_time", "result AS chunk")
@@ -237,7 +240,7 @@ def _write_state(
 class LoadingStage:
     """Stores the state of a key range from a savepoint; see `StatefulStage`.
 
-    :param savepoint: the directory of the stage's savepoint; `None` if there is no state
+    :param savepoint: the directory of the stage's savepoint, from `sent_path`; `None` if there is no state
     :param payload: the stage of the job; `None` if the job is not known
     :param stage: the stage's name; empty in a job with one handler
     """
@@ -268,7 +271,7 @@ class LoadingStage:
             job = None if self.payload is None else self.payload.load().job
             groups, ranges = self.metadata.key_groups, self.metadata.key_ranges
             numbers = range_groups(range_numbers(ranges).index(number), groups, ranges)
-            found = Savepoint(self.savepoint).groups_for(job, groups, numbers)
+            found = Savepoint(received(self.savepoint)).groups_for(job, groups, numbers)
             summary.add_stored(number, state.fill(found, self.metadata.run))
         except AmadouError as error:
             summary.error = error_fields(error)

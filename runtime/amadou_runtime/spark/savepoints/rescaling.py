@@ -7,24 +7,24 @@ A file marks the checkpoint while it is rescaled. If rescaling is interrupted, t
 """
 
 import json
-import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import datetime, timezone
 from itertools import count
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError
+from amadou.remote_files import RemoteDirectory
 from amadou_runtime.core.references import REFERENCES
 from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.fitting import check_stages, check_state_fits
-from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.spark.checkpoint import (
     RESCALE_MARK,
     CheckpointMetadata,
+    absolute,
     keep,
     last_batch,
     read_metadata,
@@ -36,6 +36,7 @@ from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.payload import payload_for
 from amadou_runtime.spark.reference_files import plan_rows_again
 from amadou_runtime.spark.savepoints.loading import LOADING_CONF, write_checkpoint
+from amadou_runtime.spark.savepoints.remote import open_savepoint
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 from amadou_runtime.spark.session import own_session, partitions_of
 from amadou_runtime.spark.streams import offset_lines, planned_offsets
@@ -59,7 +60,7 @@ class Rescaled:
     before: CheckpointMetadata
     after: CheckpointMetadata
     partitions: int
-    savepoint: Path
+    savepoint: str
 
 
 @attrs.frozen
@@ -89,7 +90,7 @@ def rescale(
     key_groups: int | None = None,
     partitions: int | None = None,
     store: str | None = None,
-    savepoint: Path | None = None,
+    savepoint: str | None = None,
     job: Job | None = None,
 ) -> Rescaled:
     """Change a checkpoint that no run uses. Afterwards, the job continues from it as if nothing had happened.
@@ -132,7 +133,7 @@ def _plan(
     key_groups: int | None,
     partitions: int | None,
     store: str | None,
-    savepoint: Path | None,
+    savepoint: str | None,
 ) -> _Plan:
     metadata = read_metadata(files)
     batch = last_commit(files)
@@ -146,8 +147,9 @@ def _plan(
         partitions = partitions_of(own_session(spark, groups, files.checkpoint, {}))
     if savepoint is None:
         savepoint = _default_savepoint(files)
+    savepoint = absolute(savepoint)
     write_savepoint(spark, files.checkpoint, savepoint)
-    JobSavepoint(savepoint).verify()
+    open_savepoint(spark, savepoint).verify()
     last = last_batch(files)
     planned = None if last is None or last <= batch else planned_offsets(files, last)
     return _Plan(
@@ -156,19 +158,17 @@ def _plan(
         store or metadata.state,
         partitions,
         batch,
-        str(savepoint.absolute()),
+        savepoint,
         planned_offsets(files, batch),
         planned,
         None if planned is None else files.read(f"{CLOCK_DIRECTORY}/{last}-began"),
     )
 
 
-def _default_savepoint(files: Files) -> Path:
-    if "://" in files.checkpoint:
-        raise CheckpointError(files.checkpoint, "it is not local: name a directory for the savepoint (--savepoint DIR)")
-    name = f"before-rescale-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    directory = Path(files.checkpoint.removeprefix("file:")) / "savepoints"
-    return next(path for path in (directory / f"{name}{end}" for end in _ends()) if not path.exists())
+def _default_savepoint(files: Files) -> str:
+    name = f"savepoints/before-rescale-{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
+    free = next(each for each in (f"{name}{end}" for end in _ends()) if not files.exists(each))
+    return f"{files.checkpoint.removeprefix('file:')}/{free}"
 
 
 def _ends() -> Iterator[str]:
@@ -192,7 +192,7 @@ def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescal
         state=plan.store,
         batches_before=before.batches_before + plan.batch,
     )
-    savepoint = JobSavepoint(plan.savepoint)
+    savepoint = open_savepoint(spark, plan.savepoint)
     payload = None if job is None else payload_for(job, groups=after.key_groups, ranges=after.key_ranges)
     try:
         if job is not None:
@@ -204,12 +204,13 @@ def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescal
         _plan_again(files, plan)
     except AmadouError:
         _undo(files)
-        shutil.rmtree(plan.savepoint, ignore_errors=True)
+        with suppress(OSError):
+            RemoteDirectory(plan.savepoint, spark.sparkContext).remove("")
         raise
     keep(files, after)
     files.remove(RESCALE_MARK)
     files.remove(_ASIDE)
-    return Rescaled(before, after, plan.partitions, Path(plan.savepoint))
+    return Rescaled(before, after, plan.partitions, plan.savepoint)
 
 
 def _plan_again(files: Files, plan: _Plan) -> None:

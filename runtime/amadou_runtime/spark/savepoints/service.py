@@ -8,18 +8,17 @@ ahead that Spark would remove this state, the next batch waits.
 import json
 import logging
 import re
-import shutil
 import threading
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from amadou.errors import AmadouError, CheckpointError
+from amadou.remote_files import RemoteDirectory
 from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest
 from amadou_runtime.spark.clock import last_commit
 from amadou_runtime.spark.files import Files, LocalFiles
@@ -38,12 +37,12 @@ _logger = logging.getLogger("amadou")
 class Schedule:
     """When and where a run takes savepoints by itself.
 
-    :param directory: directory in which to create savepoints
+    :param directory: directory in which to create savepoints, as an absolute path or a URI
     :param every: interval between savepoints; `None` to take savepoints only after a signal
     :param keep: number of savepoints to keep; `None` to keep all
     """
 
-    directory: Path
+    directory: str
     every: timedelta | None = None
     keep: int | None = None
 
@@ -68,10 +67,10 @@ class SavepointService:
         self._finished = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_asked = False
-        self._last = datetime.now(UTC)
+        self._last = datetime.now(timezone.utc)
         self._looks = 0
 
-    def ask(self) -> Path | None:
+    def ask(self) -> str | None:
         """Take a savepoint soon, in the directory of the schedule.
 
         :returns: the directory; `None` if there is no schedule
@@ -79,7 +78,7 @@ class SavepointService:
         self._is_asked = self._schedule is not None
         return None if self._schedule is None else self._schedule.directory
 
-    def take(self, directory: Path) -> JobManifest:
+    def take(self, directory: str) -> JobManifest:
         """Take a savepoint as of the last completed batch. Return when it is complete.
 
         :raises CheckpointError: the checkpoint cannot be read
@@ -132,10 +131,10 @@ class SavepointService:
         schedule = self._schedule
         if schedule is None:
             return None
-        is_due = schedule.every is not None and datetime.now(UTC) - self._last >= schedule.every
+        is_due = schedule.every is not None and datetime.now(timezone.utc) - self._last >= schedule.every
         if not is_due and not self._is_asked:
             return None
-        self._is_asked, self._last = False, datetime.now(UTC)
+        self._is_asked, self._last = False, datetime.now(timezone.utc)
         return partial(self._take_by_schedule, schedule)
 
     def _answer(self, request: str) -> None:
@@ -145,7 +144,7 @@ class SavepointService:
             return
         error = None
         try:
-            self.take(Path(json.loads(text)["directory"]))
+            self.take(json.loads(text)["directory"])
         except AmadouError as failed:
             error = getattr(failed, "message", str(failed))
         except Exception as failed:
@@ -153,36 +152,37 @@ class SavepointService:
         self._files.write(f"{REQUESTS}/{request}{_ANSWER}", json.dumps({"error": error}))
 
     def _take_by_schedule(self, schedule: Schedule) -> None:
-        now = datetime.now(UTC)
+        now = datetime.now(timezone.utc)
         slug = re.sub(r"\W+", "-", self._name)
-        path = schedule.directory / f"{slug}-{now:%Y%m%dT%H%M%SZ}"
+        path = f"{schedule.directory}/{slug}-{now:%Y%m%dT%H%M%SZ}"
         try:
             manifest = self.take(path)
             _logger.info("job %s: wrote the savepoint %s (batch %s)", self._name, path, manifest.batch)
-            for old in self._outdated(schedule, slug):
-                shutil.rmtree(old)
+            self._remove_outdated(schedule, slug)
         except (AmadouError, OSError) as error:
             _logger.warning("job %s: no savepoint was written: %s", self._name, error)
 
-    def _outdated(self, schedule: Schedule, slug: str) -> list[Path]:
-        """Return the savepoints of this job in the directory of the schedule that need not be kept."""
+    def _remove_outdated(self, schedule: Schedule, slug: str) -> None:
+        """Remove the savepoints of this job in the directory of the schedule that need not be kept."""
         if schedule.keep is None:
-            return []
-        name = re.compile(rf"{re.escape(slug)}-\d{{8}}T\d{{6}}Z")
-        found = [path for path in schedule.directory.iterdir() if name.fullmatch(path.name)]
-        return sorted(path for path in found if (path / MANIFEST).exists())[: -schedule.keep]
+            return
+        directory = RemoteDirectory(schedule.directory, self._spark.sparkContext)
+        mine = re.compile(rf"{re.escape(slug)}-\d{{8}}T\d{{6}}Z")
+        found = [name for name in directory.names() if mine.fullmatch(name) and directory.exists(f"{name}/{MANIFEST}")]
+        for name in sorted(found)[: -schedule.keep]:
+            directory.remove(name)
 
 
 class Request:
     """A request to the run that uses a checkpoint to take a savepoint.
 
-    :param directory: the savepoint's directory, as an absolute path
+    :param directory: the savepoint's directory, as an absolute path or a URI
     """
 
-    def __init__(self, files: Files, directory: Path) -> None:
+    def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._name = f"{REQUESTS}/{uuid.uuid4().hex}"
-        files.write(self._name, json.dumps({"directory": str(directory)}))
+        files.write(self._name, json.dumps({"directory": directory}))
 
     def is_answered(self) -> bool:
         """Return `True` if the savepoint is complete.

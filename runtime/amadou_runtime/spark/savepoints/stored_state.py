@@ -11,6 +11,7 @@ from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.spark.checkpoint import CheckpointMetadata
 from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.spark.versions import check_reads_state
 
 READING_CONF = {"spark.sql.execution.arrow.maxRecordsPerBatch": "16"}
 """Settings for reading state: by default, Spark would pass a hundred thousand rows of up to a megabyte at once."""
@@ -45,6 +46,7 @@ def changed_rows(
 
 
 def _reader(spark: Any, checkpoint: str, metadata: CheckpointMetadata, stage: str) -> Any:
+    check_reads_state()
     reader = spark.read.format("statestore").option("path", checkpoint)
     reader = reader.option("operatorId", metadata.operator_of(stage))
     return reader.option("stateVarName", "log") if metadata.state == "log" else reader

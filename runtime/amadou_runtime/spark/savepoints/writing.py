@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import attrs
 
 from amadou.engine import pack, unpack
-from amadou.errors import CheckpointError
+from amadou.errors import AmadouError, CheckpointError
+from amadou.remote_files import is_remote
 from amadou.text import qualified
 from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.job_savepoint import write_job_savepoint
@@ -18,9 +21,11 @@ from amadou_runtime.savepoint.savepoint import (
     NO_CLOCK,
     SavedProgress,
     Totals,
+    append_state,
     check_new,
     complete,
     newest_times,
+    read_state,
     write_groups,
 )
 from amadou_runtime.savepoint.state_file import StateFileInfo
@@ -33,6 +38,7 @@ from amadou_runtime.spark.clock import (
 from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.reference_files import saved_references
 from amadou_runtime.spark.replay import REPLAY_DIRECTORY, replay_directory
+from amadou_runtime.spark.savepoints.remote import uploaded
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, stored_ranges, stored_rows
 from amadou_runtime.spark.session import own_session
 from amadou_runtime.spark.spark_errors import root_cause
@@ -49,50 +55,68 @@ from amadou_runtime.spark.streams import (
 CHECKPOINT: Final = "{checkpoint}"
 """Stands for the checkpoint's directory in paths of files that sources keep there."""
 _MEMORY: Final = "memory"
-_RESULT = "result binary"
+_RESULT = "file string, content binary"
+_CHUNK: Final = 4 << 20
+"""Size in bytes of the pieces in which tasks send files to the driver."""
 
 
-def write_savepoint(spark: Any, checkpoint: str, directory: Path) -> JobManifest:
+def write_savepoint(spark: Any, checkpoint: str, directory: str | Path) -> JobManifest:
     """Write a savepoint of a checkpoint, as of the last completed batch. A run may use the checkpoint meanwhile.
 
     :param spark: the `SparkSession`
     :param checkpoint: the checkpoint, as an absolute path or a URI
-    :param directory: a new directory, which all machines of the cluster share
+    :param directory: a new directory: a path, which all machines of the cluster share, or a URI
     :raises CheckpointError: the checkpoint cannot be read
     :raises SavepointError: the directory is not empty, or cannot be written
     """
-    check_new(directory)
+    is_sent = is_remote(str(directory))
+    if not is_sent:
+        check_new(Path(directory))
     files = checkpoint_files(spark, checkpoint)
     metadata = read_metadata(files)
     batch = last_commit(files)
     # Read first, since a run removes the progress of earlier batches sooner than their state.
     progress = {stage: _progress(spark, files, metadata, batch, stage) for stage in metadata.stages}
     own = own_session(spark, metadata.key_groups, checkpoint, READING_CONF)
-    writes = {stage: partial(_write, own, checkpoint, metadata, stage, of) for stage, of in progress.items()}
-    return write_job_savepoint(metadata.job, writes, directory)
+    write = partial(_write, own, checkpoint, metadata, is_sent=is_sent)
+    writes = {stage: partial(write, stage, of) for stage, of in progress.items()}
+    with uploaded(spark, str(directory)) if is_sent else nullcontext(Path(directory)) as place:
+        return write_job_savepoint(metadata.job, writes, place)
 
 
 def _write(
-    own: Any, checkpoint: str, metadata: CheckpointMetadata, stage: str, progress: SavedProgress, directory: Path
+    own: Any,
+    checkpoint: str,
+    metadata: CheckpointMetadata,
+    stage: str,
+    progress: SavedProgress,
+    directory: Path,
+    *,
+    is_sent: bool,
 ) -> Manifest:
     """Write the savepoint of a stage.
 
     :param directory: see `complete`
+    :param is_sent: `True` if the tasks send the files to the driver
     """
     if progress.batch is None:
         return complete(directory, progress, [], Totals())
-    writing = WritingStage(metadata, str(directory))
-    try:
-        stored = stored_rows(own, checkpoint, metadata, progress.batch, stage)
-        rows = stored.mapInArrow(writing, _RESULT).collect()
-    except Exception as error:  # any error from Spark
-        raise CheckpointError(checkpoint, f"its state cannot be read: {root_cause(error)}") from error
     infos: list[StateFileInfo] = []
     totals = Totals()
-    for (packed,) in rows:
-        of_range, figures = unpack(packed)
-        infos += [StateFileInfo(*info) for info in of_range]
-        totals.add(Totals(*figures))
+    try:
+        stored = stored_rows(own, checkpoint, metadata, progress.batch, stage)
+        rows = stored.mapInArrow(WritingStage(metadata, None if is_sent else str(directory)), _RESULT)
+        for file, content in rows.toLocalIterator() if is_sent else rows.collect():
+            if file is not None:
+                append_state(directory, file, content)
+                continue
+            of_range, figures = unpack(content)
+            infos += [StateFileInfo(*info) for info in of_range]
+            totals.add(Totals(*figures))
+    except (AmadouError, OSError):
+        raise
+    except Exception as error:  # any error from Spark
+        raise CheckpointError(checkpoint, f"its state cannot be read: {root_cause(error)}") from error
     return complete(directory, progress, infos, totals)
 
 
@@ -195,18 +219,26 @@ def in_checkpoint(text: str, checkpoint: str, stage: str) -> str:
 class WritingStage:
     """Writes the state of key ranges, one file for each range, and returns their descriptions.
 
-    :param directory: the directory of the savepoint that is being written
+    :param directory: the directory of the savepoint that is being written; `None` to send the files to the driver
     """
 
     metadata: CheckpointMetadata
-    directory: str
+    directory: str | None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
         groups, ranges = self.metadata.key_groups, self.metadata.key_ranges
         positions = {number: position for position, number in enumerate(range_numbers(ranges))}
         for number, found in stored_ranges(self.metadata.state, batches):
-            infos, totals = write_groups(Path(self.directory), positions[number], found, groups)
-            result = [[list(attrs.astuple(info)) for info in infos], list(attrs.astuple(totals))]
-            yield pa.record_batch([pa.array([pack(result)], pa.binary())], names=["result"])
+            sends = self.directory is None
+            with nullcontext(self.directory) if self.directory else TemporaryDirectory() as place:
+                infos, totals = write_groups(Path(place), positions[number], found, groups)
+                for info in infos if sends else ():
+                    for piece in read_state(Path(place), info.name, _CHUNK):
+                        yield _row(info.name, piece)
+            yield _row(None, pack([[list(attrs.astuple(info)) for info in infos], list(attrs.astuple(totals))]))
+
+
+def _row(file: str | None, content: bytes) -> Any:
+    import pyarrow as pa
+
+    return pa.record_batch([pa.array([file], pa.string()), pa.array([content], pa.binary())], ["file", "content"])

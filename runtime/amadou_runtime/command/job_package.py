@@ -1,0 +1,158 @@
+"""Makes a directory with all that `spark-submit` needs to run a job."""
+
+import platform
+import re
+import shutil
+from collections.abc import Sequence
+from importlib.metadata import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from amadou import Job
+from amadou.errors import ProjectError
+from amadou_runtime.command.load_job import TargetParts, load_job, parts_of
+from amadou_runtime.command.packed_environment import Requirements, create_environment, pack_environment
+from amadou_runtime.command.packed_job import (
+    ARCHIVE,
+    ENVIRONMENTS,
+    MODULES,
+    PROGRAM,
+    SCRIPT,
+    environment_name,
+    spark_options,
+    write_modules,
+    write_program,
+    write_script,
+)
+from amadou_runtime.spark.modules import sources
+
+_EXTRAS = {"http", "kafka", "postgres"}
+"""Extras of amadou that occur in the names of the modules whose connectors need them."""
+
+
+def make_package(
+    target: str,
+    output: Path | None,
+    *,
+    requirements: Sequence[Path],
+    extras: Sequence[str],
+    environment: bool,
+    python_prefix: str | None,
+) -> str:
+    """Make the directory. Return a text that says what was made and how to submit it.
+
+    :param target: the job's target
+    :param output: the directory; by default, a directory in `dist` with the job's name
+    :param requirements: requirements files of pip
+    :param extras: extras of amadou, in addition to those that the job's sources and sinks need
+    :param environment: `True` to pack a Python environment
+    :param python_prefix: prefix of the workers' Python; by default, that of this machine's Python
+    :raises LoadError: the job cannot be loaded
+    :raises ProjectError: the directory contains something else or cannot be written, amadou does not have an extra, or
+        the environment cannot be made
+    """
+    job, parts = load_job(target), parts_of(target)
+    directory = output or Path("dist", re.sub(r"[^\w.-]+", "-", job.name))
+    _check_extras(extras)
+    try:
+        _check_output(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="amadou-package-") as temporary:
+            made = Path(temporary, "made")
+            made.mkdir()
+            write_modules(made / MODULES, sources(), with_amadou=not environment)
+            write_program(made / PROGRAM, parts.module, parts.name)
+            python = name = None
+            if environment:
+                wanted = Requirements(sorted({"cluster", *_extras_of(job), *extras}), _project_of(parts), requirements)
+                python = _make_environment(Path(temporary), made, wanted, python_prefix)
+                name = environment_name(made / ARCHIVE)
+            write_script(made / SCRIPT, job.name, name)
+            _replace(directory, made)
+        return _shown(directory, spark_options(job.name, name), python)
+    except OSError as error:
+        raise ProjectError(f"{directory} cannot be written ({error}): choose a different --output") from error
+
+
+def _make_environment(work: Path, made: Path, wanted: Requirements, python_prefix: str | None) -> str:
+    """Create and pack an environment. Return the path of the interpreter that the packed environment refers to."""
+    with Console(stderr=True).status(f"installing amadou[{','.join(wanted.extras)}] and the requirements") as status:
+        create_environment(work / "environment", wanted, work)
+        status.update("packing the environment")
+        return pack_environment(work / "environment", made / ARCHIVE, python_prefix)
+
+
+def _check_output(directory: Path) -> None:
+    """Raise an error unless a directory is new, empty or an earlier package.
+
+    :raises ProjectError: the directory contains something else
+    """
+    if directory.is_dir() and (not any(directory.iterdir()) or _is_package(directory)):
+        return
+    if directory.exists():
+        raise ProjectError(f"{directory} exists and was not written by amadou package: choose a different --output")
+
+
+def _check_extras(extras: Sequence[str]) -> None:
+    """Raise an error unless amadou has the extras: pip would ignore others.
+
+    :raises ProjectError: amadou does not have an extra
+    """
+    known = metadata("amadou").get_all("Provides-Extra") or []
+    for extra in extras:
+        if extra not in known:
+            raise ProjectError(f"amadou has no extra {extra!r}: use one of {', '.join(sorted(known))}")
+
+
+def _is_package(directory: Path) -> bool:
+    script = directory / SCRIPT
+    return script.is_file() and "Written by `amadou package`." in script.read_text(encoding="utf-8")
+
+
+def _replace(directory: Path, made: Path) -> None:
+    """Move new files to the output directory, and remove those of an earlier package."""
+    with TemporaryDirectory(prefix=".new-", dir=directory) as new:
+        for path in made.iterdir():
+            shutil.move(path, new)
+        for name in (PROGRAM, MODULES, SCRIPT, ARCHIVE):
+            (directory / name).unlink(missing_ok=True)
+        for path in Path(new).iterdir():
+            path.rename(directory / path.name)
+    for environment in directory.glob(ENVIRONMENTS):
+        shutil.rmtree(environment, ignore_errors=True)
+
+
+def _extras_of(job: Job) -> set[str]:
+    """Return the extras of amadou that a job's sources and sinks need."""
+    connectors: list[object] = []
+    for stage in job.by_stage.values():
+        connectors += [*stage.external_sources.values(), *(sink for _, sink in stage.all_sinks)]
+    modules = [type(connector).__module__ for connector in connectors]
+    parts = {part for module in modules if module.startswith("amadou_plugins.") for part in re.split("[._]", module)}
+    return parts & _EXTRAS
+
+
+def _project_of(parts: TargetParts) -> Path | None:
+    """Return the directory of the job's project; `None` if there is none."""
+    directory = Path.cwd() if parts.file is None else parts.file.resolve().parent
+    file = directory / "pyproject.toml"
+    is_project = file.is_file() and re.search(r"^\[project\]", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return directory if is_project else None
+
+
+def _shown(directory: Path, options: Sequence[str], python: str | None) -> str:
+    """Return a text that says what was made and how to submit it."""
+    lines = [
+        f"{directory / SCRIPT} --master URL -- --checkpoint DIR",
+        f"  runs: spark-submit {' '.join(options)} --master URL {PROGRAM} --checkpoint DIR",
+    ]
+    if python is None:
+        return "\n".join([*lines, "Each machine needs Python with the requirements of amadou[cluster] and of the job."])
+    size = (directory / ARCHIVE).stat().st_size / 1_000_000
+    lines += [
+        f"{directory / ARCHIVE}: {size:.0f} MB, without the Python interpreter",
+        f"Each machine needs Python {platform.python_version()} as {python}, and the same kind of system as this one.",
+    ]
+    return "\n".join(lines)

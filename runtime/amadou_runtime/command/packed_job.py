@@ -1,0 +1,154 @@
+"""Writes the files with which `spark-submit` runs a job on machines that do not have the job's code."""
+
+import hashlib
+import shlex
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+from amadou_runtime.spark.modules import ModuleSource
+
+PROGRAM = "run_packaged_job.py"
+MODULES = "modules.zip"
+SCRIPT = "submit.sh"
+ARCHIVE = "environment.tar.gz"
+ENVIRONMENTS = "environment-" + 12 * "[0-9a-f]"
+"""Pattern of the names of unpacked environments."""
+
+_OURS = ("amadou", "amadou_runtime", "amadou_plugins")
+_PROGRAM = '''"""Runs the packaged job with spark-submit. Written by `amadou package`."""
+
+from importlib import import_module
+
+from amadou_runtime import main
+
+packaged_job = import_module({module!r}).{name}
+
+if __name__ == "__main__":
+    main(packaged_job)
+'''
+_SCRIPT = """\
+#!/usr/bin/env bash
+# Submits the packaged job to Spark. Written by `amadou package`.
+#
+#     {script} [OPTION OF SPARK-SUBMIT …] [-- OPTION OF THE JOB …]
+#     {script} --master spark://HOST:7077 -- --checkpoint /shared/checkpoint
+#
+# Options of spark-submit are, for example, --master, --deploy-mode and --conf. The job has the options of `amadou run`.
+# Relative paths are relative to the directory of this script.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+spark_options=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    spark_options+=("$1")
+    shift
+done
+[ $# -eq 0 ] || shift
+
+{unpack}exec "${{SPARK_HOME:+$SPARK_HOME/bin/}}spark-submit" \\
+    {options} \\
+    ${{spark_options[@]+"${{spark_options[@]}}"}} \\
+    {program} "$@"
+"""
+_UNPACK = """\
+# In client mode, the driver runs on this machine, with the same environment. Each archive has a name of its own.
+if [ ! -d {environment} ]; then
+    partial=$(mktemp -d environment.XXXXXX)
+    trap 'rm -rf "$partial"' EXIT
+    tar -xzf {archive} -C "$partial"
+    [ -d {environment} ] || mv "$partial" {environment}
+    rm -rf "$partial"
+fi
+
+"""
+
+
+def write_modules(path: Path, sources: Mapping[str, ModuleSource], *, with_amadou: bool) -> None:
+    """Write a zip file with modules, and optionally with amadou, from which Python can import them.
+
+    :param sources: the modules by name
+    """
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, source in sorted(sources.items()):
+            place = name.replace(".", "/")
+            if source.packed is None:  # Python finds a namespace package only through an entry for its directory
+                archive.writestr(f"{place}/", b"")
+            else:
+                file = "/__init__.py" if source.is_package else ".py"
+                archive.writestr(place + file, zlib.decompress(source.packed))
+        if with_amadou:
+            for name, file_path in _files_of_amadou():
+                archive.write(file_path, name)
+
+
+def write_wheel(directory: Path) -> Path:
+    """Write a wheel of the installed amadou, even if it was installed from a clone. Return the wheel's path."""
+    installed = distribution("amadou")
+    info = f"amadou-{installed.version}.dist-info"
+    path = directory / f"amadou-{installed.version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file_path in _files_of_amadou():
+            archive.write(file_path, name)
+        for name in ("METADATA", "WHEEL", "entry_points.txt"):
+            archive.writestr(f"{info}/{name}", installed.read_text(name) or "")
+        names = [*archive.namelist(), f"{info}/RECORD"]
+        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in names))
+    return path
+
+
+def write_program(path: Path, module: str, name: str) -> None:
+    """Write the main program.
+
+    :param module: name of the module that contains the job
+    :param name: the job's name in this module
+    """
+    path.write_text(_PROGRAM.format(module=module, name=name), encoding="utf-8")
+
+
+def environment_name(archive: Path) -> str:
+    """Return the name of the directory into which an archive is unpacked. Another archive has another name."""
+    return f"environment-{hashlib.sha256(archive.read_bytes()).hexdigest()[:12]}"
+
+
+def write_script(path: Path, job: str, environment: str | None) -> None:
+    """Write the script that calls `spark-submit`.
+
+    :param job: the job's name
+    :param environment: name of the environment; `None` if there is none
+    """
+    text = _SCRIPT.format(
+        script=SCRIPT,
+        unpack="" if environment is None else _UNPACK.format(archive=ARCHIVE, environment=environment),
+        options=" \\\n    ".join(spark_options(job, environment)),
+        program=PROGRAM,
+    )
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def spark_options(job: str, environment: str | None) -> list[str]:
+    """Return the options that the script passes to `spark-submit`.
+
+    :param job: the job's name
+    :param environment: name of the environment; `None` if there is none
+    """
+    options = [f"--name {shlex.quote(job)}", f"--py-files {MODULES}"]
+    if environment is not None:
+        options += [f"--archives {ARCHIVE}#{environment}", f"--conf spark.pyspark.python=./{environment}/bin/python"]
+    return options
+
+
+def _files_of_amadou() -> Iterator[tuple[str, Path]]:
+    """Return the files of amadou's packages, with their names in a wheel."""
+    for package in _OURS:
+        spec = find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        directory = Path(spec.origin).parent
+        for path in sorted(directory.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield str(path.relative_to(directory.parent)), path

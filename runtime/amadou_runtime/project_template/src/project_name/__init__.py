@@ -1,0 +1,1 @@
+"""Counts events per key and minute."""

@@ -1,0 +1,45 @@
+"""The handler: it counts the events of each key per minute."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from amadou import Handler, KeyedEvent, MapSpec, SinkSpec, Subject, truncate
+from attrs import frozen
+
+MINUTE = timedelta(minutes=1)
+
+
+@frozen
+class MinuteCount:
+    """Number of events of a key in a minute.
+
+    :param minute: the beginning of the minute
+    """
+
+    key: str
+    minute: datetime
+    events: int
+
+
+class EventsPerMinute(Handler[str]):
+    """Counts the events of each key per minute.
+
+    A count is written when the minute has ended in event time.
+    """
+
+    open_minutes = MapSpec(datetime, int)
+    counts = SinkSpec(MinuteCount)
+
+    def key_event(self, record: dict[str, Any]) -> KeyedEvent:
+        return KeyedEvent(record["key"], datetime.fromisoformat(record["time"]))
+
+    def on_event(self, subject: Subject[str], event: KeyedEvent) -> None:
+        open_minutes = self.open_minutes.state_for(subject)
+        minute = truncate(event.timestamp, MINUTE)
+        open_minutes[minute] = open_minutes.get(minute, 0) + 1
+        subject.set_timer(minute + MINUTE)
+
+    def on_timer_expired(self, subject: Subject[str], timestamp: datetime) -> None:
+        minute = timestamp - MINUTE
+        events = self.open_minutes.state_for(subject).pop(minute)
+        self.counts.collect(subject, MinuteCount(subject.key, minute, events))

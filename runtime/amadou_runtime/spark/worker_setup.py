@@ -1,0 +1,71 @@
+"""Finds out whether a worker cannot run tasks because its Python or its packages differ from the driver's."""
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+
+from amadou.errors import RunError
+
+_OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\].*: (\S+) than that in driver: ([\d.]+)")
+_LOADING = ", in read_command\n"
+"""In tracebacks: the worker loads what the driver has sent."""
+_NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '(\w+)", re.MULTILINE)
+
+
+def amadou_version() -> str | None:
+    """Return the version of amadou in this process; `None` if it is not known."""
+    try:
+        return version("amadou")
+    except PackageNotFoundError:
+        return None
+
+
+def check_amadou_version(of_driver: str | None) -> None:
+    """Raise a `RunError` if this worker has a different version of amadou than the driver."""
+    here = amadou_version()
+    if here is not None and of_driver is not None and here != of_driver:
+        raise RunError(
+            f"a worker has amadou {here}, the driver has {of_driver}: install the same version on all machines, or "
+            "send the driver's version with --py-files"
+        )
+
+
+def setup_problem(message: str) -> str | None:
+    """Return the difference between a worker and the driver that made a task fail, and what to do about it; `None` for
+    other failures.
+
+    :param message: Spark's error message, which contains the worker's traceback
+    """
+    pythons = _OTHER_PYTHON.search(message)
+    if pythons is not None:
+        return (
+            f"the workers have Python {pythons[1]}, the driver has Python {pythons[2]}: install the same minor version "
+            "on all machines, and set PYSPARK_PYTHON to its path, or send an environment with --archives"
+        )
+    if _LOADING not in message:
+        return None
+    missing = _NO_MODULE.search(message)
+    if missing is not None and missing[1].startswith("amadou"):
+        return (
+            f"the workers have no amadou: install amadou {amadou_version() or ''} on all machines, or send it with "
+            "--py-files, and set PYSPARK_PYTHON to the Python that has it"
+        )
+    if missing is not None:
+        return (
+            f"the workers have no module {missing[1]}: install it on all machines, or send it with --py-files, and set "
+            "PYSPARK_PYTHON to the Python that has it"
+        )
+    return (
+        f"the workers cannot load the job ({last_error(message)}): install the driver's versions of amadou "
+        f"({amadou_version() or 'unknown'}) and of other packages on all machines"
+    )
+
+
+def last_error(message: str) -> str:
+    """Return the first line of a message. If the message contains a Python traceback, the traceback's error replaces
+    the traceback.
+    """
+    lines = message.strip().splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
+    if "Traceback (most recent call last):" not in message or not frames or frames[-1] + 1 == len(lines):
+        return lines[0]
+    return lines[0].removesuffix("Traceback (most recent call last):") + lines[frames[-1] + 1]

@@ -1,0 +1,248 @@
+"""Files in the file systems that Spark accesses through Hadoop, such as HDFS and S3: for sinks and for amadou itself.
+
+Only the driver can use them, because workers have no access to Spark's file systems from Python. Needs pyspark.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+__all__ = ["RemoteDirectory", "is_remote", "java_message", "running_context"]
+
+_Result = TypeVar("_Result")
+_SCHEME: Final = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
+_ADVICE: Final = (
+    (
+        r"No FileSystem for scheme|ClassNotFoundException",
+        "add the file system's package to Spark with spark.jars.packages{package}",
+    ),
+    (
+        r"NoAuthWithAWS|NoAwsCredentials|Unable to load credentials",
+        "no credentials were found: set spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key, or give the "
+        "machine a role",
+    ),
+    (r"bucket does not exist|NoSuchBucket", "create the bucket, or correct its name"),
+    (
+        r"AccessDenied|AccessControlException|Forbidden|403|InvalidAccessKeyId|SignatureDoesNotMatch|Permission denied",
+        "check the credentials, and that the user {user} may read and write there",
+    ),
+    (
+        r"ConnectException|UnknownHost|Connection refused|ConnectTimeout|Unable to connect",
+        "check the address, and that the service is running",
+    ),
+)
+
+_PACKAGES: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure", "gs": "hadoop-gcp"}
+"""Hadoop's packages by scheme. Hadoop before 3.5 has none for gs."""
+
+
+def is_remote(path: str) -> bool:
+    """Return `True` if a path is in a file system that only Spark can access, such as ``s3a://`` or ``hdfs://``."""
+    return _SCHEME.match(path) is not None
+
+
+def running_context() -> Any:
+    """Return the running `SparkContext`.
+
+    :raises OSError: there is none
+    """
+    try:
+        from pyspark import SparkContext
+    except ImportError as error:
+        raise OSError("only Spark can access this file system: run pip install 'amadou[spark]'") from error
+    if SparkContext._active_spark_context is None:
+        raise OSError("only Spark can access this file system: run the job with engine='spark'")
+    return SparkContext._active_spark_context
+
+
+def java_message(error: Exception) -> str:
+    """Return the first line of the message of an error that Spark's Java process raised."""
+    return f"{getattr(error, 'java_exception', error)}".strip().partition("\n")[0]
+
+
+def _unless_missing(do: Callable[[], _Result]) -> _Result | None:
+    """Return `None` if Hadoop raises an error because a file does not exist.
+
+    To look for the file first would cost a request, and another process may remove the file in between.
+    """
+    try:
+        return do()
+    except Exception as error:  # py4j wraps all Hadoop errors
+        if java_message(error).startswith("java.io.FileNotFoundException"):
+            return None
+        raise
+
+
+class RemoteDirectory:
+    """A directory in one of Spark's file systems.
+
+    All methods raise an `OSError` of one line, which says what to do, if the file system raises an error.
+
+    :param path: the directory, as a URI or an absolute path
+    :param context: the `SparkContext`; by default the one that is running
+    :raises OSError: there is no running `SparkContext`, or Spark does not know the file system
+    """
+
+    def __init__(self, path: str, context: Any = None) -> None:
+        context = context or running_context()
+        self.path = path
+        jvm = context._jvm
+        self._hadoop = jvm.org.apache.hadoop.fs
+        self._path_class = self._hadoop.Path  # finding a Java class by name takes longer than using it
+        self._read = jvm.org.apache.commons.io.IOUtils.toByteArray
+        self._version = jvm.org.apache.hadoop.util.VersionInfo.getVersion
+        self._java_gateway = context._gateway
+        self._conf = context._jsc.hadoopConfiguration()
+        self._system: Any = self._try(lambda: self._path_class(path).getFileSystem(self._conf))
+
+    @property
+    def local(self) -> Path | None:
+        """The path of the directory if it is in the local file system, and `None` otherwise."""
+
+        def local() -> Path | None:
+            path = self._system.makeQualified(self._path_class(self.path)).toUri().getPath()
+            return Path(str(path)) if self._system.getScheme() == "file" else None
+
+        return self._try(local)
+
+    def exists(self, name: str) -> bool:
+        """Return `True` if a file or directory with this name exists."""
+        return self._try(lambda: bool(self._system.exists(self._located(name))))
+
+    def names(self, directory: str = "") -> list[str]:
+        """Return the names of a directory's entries; an empty list if the directory does not exist."""
+        path = self._located(directory)
+
+        def names() -> list[str]:
+            return [str(status.getPath().getName()) for status in self._system.listStatus(path)]
+
+        return self._try(lambda: _unless_missing(names) or [])
+
+    def find(self, pattern: str) -> list[str]:
+        """Return the names of the files that match a glob, relative to the directory."""
+        depth = pattern.count("/") + 1
+
+        def find() -> list[str]:
+            found = self._system.globStatus(self._located(pattern)) or ()
+            return ["/".join(str(status.getPath()).split("/")[-depth:]) for status in found]
+
+        return self._try(find)
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; `None` if the file does not exist."""
+        path = self._located(name)
+
+        def read() -> bytes:
+            stream = self._system.open(path)
+            try:
+                return bytes(self._read(stream))
+            finally:
+                stream.close()
+
+        return self._try(lambda: _unless_missing(read))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file. Readers never see a partly written file. An older file is replaced at once, except on
+        file systems that can neither replace a file by a rename nor show it only when it is whole, such as ``abfss``:
+        there, it is deleted first.
+        """
+
+        def fill(path: Any) -> None:
+            stream = self._system.create(path, True)
+            stream.write(bytearray(content))
+            stream.close()
+
+        self._try(lambda: self._put(name, fill))
+
+    def upload(self, local: str, name: str) -> None:
+        """Copy a local file of any size to a file in the directory; see `write`."""
+        source = self._path_class(f"file://{os.path.abspath(local)}")
+        self._try(lambda: self._put(name, lambda path: self._system.copyFromLocalFile(False, True, source, path)))
+
+    def download(self, name: str, local: str) -> None:
+        """Copy a file, or a directory with all its files, to a local path that does not exist."""
+        target = self._path_class(f"file://{os.path.abspath(local)}")
+        self._try(lambda: self._system.copyToLocalFile(False, self._located(name), target, True))
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a directory with all files in it, if it exists."""
+        self._try(lambda: self._system.delete(self._located(name), True))
+
+    def move(self, name: str, to: str) -> None:
+        """Move a file or a directory. The new name must not exist. On object stores, a directory moves file by file."""
+        source, target = self._located(name), self._located(to)
+
+        def move() -> None:
+            self._system.mkdirs(target.getParent())
+            if not self._system.rename(source, target):
+                raise OSError(f"cannot rename {source} to {target}")
+
+        self._try(move)
+
+    def make(self) -> None:
+        """Create the directory if it is missing, and check that files can be written to it."""
+        probe = f".probe-{uuid.uuid4().hex}"
+        self._try(lambda: self._system.mkdirs(self._path_class(self.path)))
+        self.write(probe, b"")
+        self.remove(probe)
+
+    def _put(self, name: str, fill: Callable[[Any], None]) -> None:
+        """Write a file and make it visible as a whole."""
+        if self._appears_when_closed:
+            fill(self._located(name))
+            return
+        hidden = self._located(os.path.join(os.path.dirname(name), f".{os.path.basename(name)}.{uuid.uuid4().hex}"))
+        try:
+            fill(hidden)
+            self._context.rename(hidden, self._located(name), self._overwriting)
+        except Exception:
+            self._system.delete(hidden, False)
+            raise
+
+    @cached_property
+    def _appears_when_closed(self) -> bool:
+        """`True` on object stores, where a file appears when its upload has ended, and a rename is a copy."""
+        if self.path.startswith("gs:"):  # does not have the ability
+            return True
+        ability = self._hadoop.CommonPathCapabilities.ABORTABLE_STREAM
+        return bool(self._system.hasPathCapability(self._path_class(self.path), ability))
+
+    @cached_property
+    def _context(self) -> Any:
+        """The interface of Hadoop that can replace a file by a rename. Each instance has connections of its own."""
+        return self._hadoop.FileContext.getFileContext(self._path_class(self.path).toUri(), self._conf)
+
+    @cached_property
+    def _overwriting(self) -> Any:
+        options = self._java_gateway.new_array(self._hadoop.Options.Rename, 1)
+        options[0] = self._hadoop.Options.Rename.OVERWRITE
+        return options
+
+    def _located(self, name: str) -> Any:
+        return self._path_class(f"{self.path}/{name}" if name else self.path)
+
+    def _try(self, do: Callable[[], _Result]) -> _Result:
+        try:
+            return do()
+        except Exception as error:  # py4j wraps all Hadoop errors
+            raise OSError(self._explained(error)) from error
+
+    def _explained(self, error: Exception) -> str:
+        """Return the first line of an error, and what to do."""
+        reason = java_message(error)
+        for pattern, advice in _ADVICE:
+            if re.search(pattern, reason):
+                user = os.environ.get("HADOOP_USER_NAME") or os.environ.get("USER") or "of the run"
+                return f"{reason}: {advice.format(package=self._package(), user=user)}"
+        return reason
+
+    def _package(self) -> str:
+        """Return a text that names the package of the file system, if it is known."""
+        scheme, version = self.path.partition(":")[0], str(self._version())
+        if scheme == "gs" and tuple(map(int, version.split(".")[:2])) < (3, 5):
+            return ", such as com.google.cloud.bigdataoss:gcs-connector"
+        return f", such as org.apache.hadoop:{_PACKAGES[scheme]}:{version}" if scheme in _PACKAGES else ""

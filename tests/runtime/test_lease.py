@@ -1,0 +1,170 @@
+"""Only one run uses a checkpoint at a time, as far as the machines' clocks and file systems allow."""
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from amadou.engine import clock_time
+from amadou.errors import CheckpointError
+from amadou_runtime.spark import lease
+from amadou_runtime.spark.files import LocalFiles
+from amadou_runtime.spark.lease import Holder, Lease, holder_of
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from amadou_runtime.spark.files import LocalFiles
+from amadou_runtime.spark.lease import Lease
+
+path = Path(sys.argv[1])
+Lease(LocalFiles(str(path), path))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LocalFiles:
+    return LocalFiles(str(tmp_path), tmp_path)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases that expire after a second."""
+    monkeypatch.setattr(lease, "_EXPIRES_AFTER", timedelta(seconds=1))
+    monkeypatch.setattr(lease, "_RENEWED_EVERY", timedelta(seconds=0))
+    monkeypatch.setattr(lease, "_LOOK_EVERY", 0.05)
+
+
+@contextmanager
+def another_process(files: LocalFiles) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds the lease."""
+    command = [sys.executable, "-c", PROGRAM, files.checkpoint]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+
+
+def stored(files: LocalFiles) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads((files.directory / "run.json").read_text())
+    return fields
+
+
+def put(files: LocalFiles, **fields: Any) -> None:
+    """Write the lease of a process in another container, whose name and process number may be those of this one."""
+    holder = {**attrs.asdict(Holder.this_process("other", clock_time())), "processes": "another", **fields}
+    files.write("run.json", json.dumps(holder))
+
+
+def test_a_lease_ends_with_its_process(files: LocalFiles) -> None:
+    with another_process(files) as process:
+        holder = holder_of(files)
+        assert holder is not None
+        assert holder.pid == process.pid
+        with pytest.raises(CheckpointError, match=rf"is used by a run \(the process {process.pid}, since"):
+            Lease(files)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert stored(files)["pid"] == process.pid
+    assert holder_of(files) is None
+    with Lease(files) as held:
+        assert holder_of(files) is not None
+        held.end()
+    assert holder_of(files) is None
+    assert not (files.directory / "run.json").exists()
+
+
+def test_a_process_elsewhere_holds_its_lease_as_long_as_it_renews_it(files: LocalFiles) -> None:
+    put(files)
+    holder = holder_of(files)
+    assert holder is not None
+    assert " on " in str(holder)
+    put(files, renewed=clock_time() - 30 * 10**6)
+    assert holder_of(files) is None
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("skew", [timedelta(0), timedelta(hours=-1), timedelta(hours=1)])
+def test_a_process_elsewhere_is_watched_whatever_its_clock_says(files: LocalFiles, skew: timedelta) -> None:
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(0.2):
+            put(files, renewed=clock_time() + skew // timedelta(microseconds=1))
+
+    put(files, renewed=0)
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        with pytest.raises(CheckpointError, match=r"is used by a run \(the process \d+ on .*stop that run first"):
+            Lease(files)
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("renewed", [0, 2**52])
+def test_a_lease_that_is_not_renewed_is_taken(
+    files: LocalFiles, renewed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(files, host="far", renewed=renewed)
+    began = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        held = Lease(files)
+    assert time.monotonic() - began >= 1
+    assert "waiting 1 seconds, to see whether it is still used by the process" in caplog.text
+    assert stored(files)["lease"] != "other"
+    held.end()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lease_that_ends_is_not_awaited(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "_EXPIRES_AFTER", timedelta(seconds=100))
+    put(files)
+    threading.Timer(0.3, lambda: files.remove("run.json")).start()
+    with Lease(files) as held:
+        assert stored(files)["lease"] != "other"
+        held.end()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_that_stalled_leaves_the_lease_to_the_run_that_took_it(files: LocalFiles) -> None:
+    lost: list[CheckpointError] = []
+    held = Lease(files)
+    held.follow(lambda: True, lambda: None, lost.append)
+    put(files, host="far")
+    held._thread.join(10)
+    assert len(lost) == 1
+    assert "another run has taken it (the process" in str(lost[0])
+    assert not held.is_active()
+    assert stored(files)["lease"] == "other"
+
+
+def test_a_batch_is_not_committed_after_another_run_took_the_lease(
+    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Lease(files)
+    held.check()
+    monkeypatch.setattr(held, "_renewed", clock_time() - 15 * 10**6)  # the process was stopped, and goes on
+    held.check()
+    assert clock_time() - stored(files)["renewed"] < 5 * 10**6
+    monkeypatch.setattr(held, "_renewed", clock_time() - 15 * 10**6)
+    put(files, host="far")
+    with pytest.raises(CheckpointError, match=r"another run has taken it .* this run stalled for 15 seconds"):
+        held.check()
+    held.end()
+    assert stored(files)["lease"] == "other"

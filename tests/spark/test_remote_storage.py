@@ -1,0 +1,209 @@
+"""Jobs whose files, checkpoints and savepoints are on HDFS or S3."""
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from tests.services import Storage
+
+from amadou import Handler, Job, KeyedEvent, SinkSpec, Subject, ValueSpec
+from amadou.errors import CheckpointError, SavepointError, SinkError, SourceError
+from amadou.remote_files import RemoteDirectory
+from amadou_plugins.connectors import JsonLinesSink, LinesSource, ParquetSink
+from amadou_runtime import run, start
+from amadou_runtime.spark.savepoints.remote import open_savepoint
+from amadou_runtime.spark.savepoints.rescaling import rescale
+from amadou_runtime.spark.savepoints.writing import write_savepoint
+
+pytestmark = pytest.mark.spark
+_FROM_SETTINGS = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+
+
+@attrs.frozen
+class Count:
+    key: str
+    count: int
+
+
+class Counts(Handler):
+    count = ValueSpec(int, default=0)
+    counts = SinkSpec(Count)
+
+    def key_event(self, record: bytes) -> KeyedEvent[None]:
+        key, second = json.loads(record)
+        return KeyedEvent(key, datetime(2025, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=second))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[None]) -> None:
+        count = self.count.state_for(subject)
+        count.value += 1
+        self.counts.collect(subject, Count(subject.key, count.value))
+
+
+def job(directory: str, sink: Any = None) -> Job:
+    return Job(
+        "counts",
+        Counts(),
+        {"in": LinesSource(f"{directory}/in/")},
+        {"counts": sink or JsonLinesSink(f"{directory}/counts")},
+    )
+
+
+@pytest.fixture
+def place(storage: Storage, spark: Any) -> RemoteDirectory:
+    return RemoteDirectory(storage.directory, spark.sparkContext)
+
+
+def bring(place: RemoteDirectory, number: int, *keys: str) -> None:
+    place.write(f"in/{number}.txt", "".join(json.dumps([key, number]) + "\n" for key in keys).encode())
+
+
+def counts(place: RemoteDirectory) -> list[tuple[str, int]]:
+    found = (place.read(f"counts/{name}") for name in place.names("counts"))
+    lines = [json.loads(line) for content in found for line in (content or b"").splitlines()]
+    return sorted((line["key"], line["count"]) for line in lines)
+
+
+def process(made: Job, spark: Any, checkpoint: str, **more: Any) -> None:
+    start(made, spark, checkpoint=checkpoint, trigger="available-now", **more).await_termination()
+
+
+def test_a_file_is_replaced_and_leaves_nothing_else(place: RemoteDirectory, tmp_path: Path) -> None:
+    place.write("a/b", b"first")
+    place.write("a/b", b"second")
+    (tmp_path / "local").write_bytes(b"third")
+    place.upload(str(tmp_path / "local"), "a/c")
+    assert (place.read("a/b"), place.read("a/c"), place.read("a/d")) == (b"second", b"third", None)
+    assert sorted(place.names("a")) == ["b", "c"]
+    assert sorted(place.find("*/[bc]")) == ["a/b", "a/c"]
+    place.download("a", str(tmp_path / "copy"))
+    assert (tmp_path / "copy" / "b").read_bytes() == b"second"
+    place.remove("a")
+    assert not place.exists("a/b")
+
+
+def test_a_batch_that_is_processed_again_replaces_its_files(
+    place: RemoteDirectory, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(place, 1, "a", "b", "a")
+    made, checkpoint = job(place.path), f"{place.path}/state"
+    with monkeypatch.context() as patch:
+        write = JsonLinesSink.commit
+
+        def crash(self: Any, batch: Any, parts: Any) -> None:
+            write(self, batch, [*parts, [b'{"key":"x","count":0}\n', f"counts-{batch.run}-{batch.number:09}-x.jsonl"]])
+            raise SinkError("crash")
+
+        patch.setattr(JsonLinesSink, "commit", crash)
+        with pytest.raises(SinkError, match="crash"):
+            process(made, spark, checkpoint)
+    assert ("x", 0) in counts(place)
+    process(made, spark, checkpoint)
+    assert counts(place) == [("a", 1), ("a", 2), ("b", 1)]
+    bring(place, 2, "a")
+    process(made, spark, checkpoint)
+    assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+
+
+def test_parquet_files_are_partitioned_and_joined(place: RemoteDirectory, spark: Any) -> None:
+    bring(place, 1, "a", "b", "a", "c")
+    sink = ParquetSink(f"{place.path}/counts", partition_by="key", rows_per_file=1)
+    process(job(place.path, sink), spark, f"{place.path}/state")
+    assert len(place.find("counts/key=a/*.parquet")) == 2
+    rows = spark.read.parquet(f"{place.path}/counts").collect()
+    assert sorted((row["key"], row["count"]) for row in rows) == [("a", 1), ("a", 2), ("b", 1), ("c", 1)]
+
+
+def test_savepoints_are_written_and_loaded_and_checkpoints_rescaled(place: RemoteDirectory, spark: Any) -> None:
+    bring(place, 1, "a", "b", "a")
+    first, second, savepoint = f"{place.path}/first", f"{place.path}/second", f"{place.path}/kept/{place.path[-6:]}"
+    process(job(place.path), spark, first)
+    assert write_savepoint(spark, first, savepoint).keys == 2
+    open_savepoint(spark, savepoint).verify()
+    with pytest.raises(SavepointError, match="the path is not empty: use a new directory"):
+        write_savepoint(spark, first, savepoint)
+    bring(place, 2, "a")
+    process(job(place.path), spark, second, from_savepoint=savepoint)
+    assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+    done = rescale(spark, second, partitions=3, store="log")
+    assert done.savepoint.startswith(f"{second}/savepoints/before-rescale-")
+    bring(place, 3, "b")
+    process(job(place.path), spark, second)
+    assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]
+
+
+def test_dead_letters_without_a_sink_are_in_the_checkpoint(place: RemoteDirectory, spark: Any) -> None:
+    place.write("in/1.txt", b"nonsense\n")
+    checkpoint = f"{place.path}/state"
+    process(attrs.evolve(job(place.path), on_error="dead_letter"), spark, checkpoint)
+    (name,) = place.names("state/dead_letters")
+    assert b"nonsense" in (place.read(f"state/dead_letters/{name}") or b"")
+
+
+def test_a_run_ends_with_a_savepoint(place: RemoteDirectory, spark: Any) -> None:
+    bring(place, 1, "a")
+    run(job(place.path), trigger="available-now", to_savepoint=f"{place.path}/at-the-end")
+    assert place.exists("at-the-end/savepoint.json")
+
+
+def test_a_missing_savepoint_is_an_error(place: RemoteDirectory, spark: Any) -> None:
+    with pytest.raises(SavepointError, match=r"missing: there is no savepoint\.json: it is not a savepoint"):
+        open_savepoint(spark, f"{place.path}/missing")
+
+
+@pytest.mark.parametrize(
+    ("bucket", "settings", "message"),
+    [
+        ("amadou-no-such-bucket", {}, "create the bucket, or correct its name"),
+        ("wrong-secret", {"secret.key": "wrong"}, "check the credentials, and that the user .* may read and write"),
+        (
+            "no-login",
+            {
+                "access.key": "",
+                "secret.key": "",
+                "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+            },
+            "no credentials were found: set spark.hadoop.fs.s3a.access.key and",
+        ),
+        (
+            "nowhere",
+            {"endpoint": "http://127.0.0.1:9", "attempts.maximum": "1", "retry.limit": "1"},
+            "check the address",
+        ),
+    ],
+)
+def test_what_is_wrong_with_s3_is_told_in_one_line(
+    bucket: str, settings: dict[str, str], message: str, s3: Any, spark: Any, tmp_path: Path
+) -> None:
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in settings.items():
+        conf.set(f"fs.s3a.bucket.{bucket}.{name}", value)
+    made = job(f"s3a://{bucket}/x", ParquetSink(f"s3a://{bucket}/x/counts"))
+    with pytest.raises(SinkError, match=f"^ParquetSink cannot write to s3a://{bucket}/x/counts: .*{message}") as failed:
+        made.sinks["counts"].check("counts", Count)  # type: ignore[attr-defined]
+    with pytest.raises(SourceError, match=f"s3a://{bucket}/x/in/'\\) cannot be read: .*{message}") as of_source:
+        start(job(f"s3a://{bucket}/x", JsonLinesSink(tmp_path)), spark)
+    RemoteDirectory(f"s3a://{s3.name}/x", spark.sparkContext).write("in/0.txt", b"")
+    with pytest.raises(CheckpointError, match=message) as of_checkpoint:
+        start(job(f"s3a://{s3.name}/x"), spark, checkpoint=f"s3a://{bucket}/state")
+    assert "\n" not in f"{failed.value}{of_source.value}{of_checkpoint.value}"
+
+
+def test_a_directory_that_is_missing_is_told_in_one_line(place: RemoteDirectory, spark: Any) -> None:
+    with pytest.raises(SourceError, match=r"there is no file or directory .*/in/: create it, or correct the path"):
+        start(job(place.path), spark)
+
+
+def test_a_path_that_may_not_be_written_is_told_in_one_line(hdfs: str, spark: Any) -> None:
+    RemoteDirectory(hdfs, spark.sparkContext).write("of-another-user/file", b"")
+    users = spark._jvm.org.apache.hadoop.security.UserGroupInformation
+    user = users.getLoginUser()
+    users.setLoginUser(users.createRemoteUser("somebody"))
+    try:
+        with pytest.raises(SinkError, match=r"Permission denied: user=somebody.* may read and write there") as failed:
+            JsonLinesSink(f"{hdfs}/of-another-user").check("counts", Count)
+    finally:
+        users.setLoginUser(user)
+    assert "\n" not in str(failed.value)
