@@ -16,6 +16,7 @@ __all__ = ["RemoteDirectory", "is_remote", "java_message", "running_context"]
 _Result = TypeVar("_Result")
 _SCHEME: Final = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 _ADVICE: Final = (
+    (r'No FileSystem for scheme "s3n?"', "write s3a:// rather than s3://, which only Amazon EMR has"),
     (
         r"No FileSystem for scheme|ClassNotFoundException",
         "add the file system's package to Spark with spark.jars.packages{package}",

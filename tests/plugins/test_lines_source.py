@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import SparkContext
 
 from amadou import Handler, Job, Param
 from amadou.errors import SourceError
@@ -136,7 +137,8 @@ def test_a_colon_in_a_name_is_refused(tmp_path: Path) -> None:
             source.check()
 
 
-def test_remote_paths_are_left_to_spark() -> None:
+def test_remote_paths_are_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     source = LinesSource("s3://bucket/views/")
     with pytest.raises(SourceError, match=r"LinesSource\('s3://bucket/views/'\) cannot be read: .*engine='spark'"):
         source.check()

@@ -87,6 +87,11 @@ def test_an_unknown_file_system_is_named(spark: Any) -> None:
         checkpoint_files(spark, "nowhere://a/b")
 
 
+def test_the_scheme_of_s3_is_named(spark: Any) -> None:
+    with pytest.raises(CheckpointError, match="write s3a:// rather than s3://"):
+        checkpoint_files(spark, "s3://bucket/checkpoint")
+
+
 def line_event(line: bytes) -> KeyedEvent:
     return KeyedEvent(line.decode(), NOON)
 

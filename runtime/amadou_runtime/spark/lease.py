@@ -147,10 +147,10 @@ class Lease:
 
         :raises CheckpointError: another run has taken the lease, or the checkpoint cannot be read or written
         """
+        if self._taken is None and self._age() >= _EXPIRES_AFTER / 2:
+            self._renew()
         if self._taken is not None:
             raise self._taken
-        if self._age() >= _EXPIRES_AFTER / 2:
-            self._renew()
 
     def _age(self) -> timedelta:
         return (clock_time() - self._renewed) * MICROSECOND
@@ -161,14 +161,16 @@ class Lease:
         self._renewed = renewed.renewed
 
     def _renew(self) -> None:
+        """Renew the lease, unless another run has taken it: `_taken` is then the error."""
         other = self._other_holder()
-        if other is not None:
-            raise _TakenError(
+        if other is None:
+            self._write()
+        else:
+            self._taken = CheckpointError(
                 self._files.checkpoint,
                 f"another run has taken it ({other}), because this run stalled for {self._age().total_seconds():.0f} "
                 "seconds: stop one of the runs, and make sure that only one is started",
             )
-        self._write()
 
     def _other_holder(self) -> Holder | None:
         """Return the process of the other run that has taken the lease; `None` if there is none."""
@@ -183,13 +185,12 @@ class Lease:
             try:
                 if self._age() >= _RENEWED_EVERY:
                     self._renew()
-            except _TakenError as error:
-                self._taken = error
-                self._lost(error)
-                self.end()
-                return
             except AmadouError:
                 pass  # a file system that does not answer concerns the run itself, too
+            if self._taken is not None:
+                self._lost(self._taken)
+                self.end()
+                return
             self._often()
 
     def end(self) -> None:
@@ -204,10 +205,6 @@ class Lease:
             with suppress(AmadouError):
                 if self._other_holder() is None:
                     self._files.remove(_FILE)
-
-
-class _TakenError(CheckpointError):
-    """Another run has taken the lease."""
 
 
 def _stored(files: Files) -> Holder | None:
