@@ -23,7 +23,7 @@ from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.progress import Progress
 from amadou_runtime.core.replay import plan_of
 from amadou_runtime.core.trigger import trigger_problem
-from amadou_runtime.embedded.engine import run_embedded
+from amadou_runtime.embedded.run import run_embedded
 from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint

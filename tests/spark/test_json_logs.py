@@ -1,6 +1,7 @@
 """With `--log-format json`, the workers and Spark also log JSON lines."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,8 +71,8 @@ LOGGING = """
 def lines_of(path: Path, sink: str, *options: str, job: str = "job", status: int = 0) -> list[dict[str, Any]]:
     """Run a job. Return the lines that it logs."""
     (path / "words.py").write_text(dedent(JOB).replace("SINK", sink).replace("RUN", job))
-    (path / "in").mkdir()
-    (path / "in" / "words").write_text("spark\n")
+    (path / "in").mkdir(exist_ok=True)
+    (path / "in" / f"words-{len(os.listdir(path / 'in'))}").write_text("spark\n")
     command = [sys.executable, "words.py", "--once", "--master", "local[1]", "--log-format", "json", *options]
     ended = subprocess.run(
         [*command, "--conf", "spark.ui.enabled=false"], cwd=path, capture_output=True, text=True, check=False
@@ -89,6 +90,15 @@ def test_workers_and_spark_log_json_lines(tmp_path: Path) -> None:
     assert of_spark
     assert all({"time", "level", "message"} <= line.keys() for line in of_spark)
     assert {line["job"] for line in of_spark} == {"words"}
+
+
+def test_the_numbers_of_batches_continue_after_rescaling(tmp_path: Path) -> None:
+    summary = lines_of(tmp_path, "ConsoleSink", "--checkpoint", "checkpoint")[-1]
+    rescaled = [sys.executable, "-m", "amadou_runtime", "rescale", "checkpoint", "--partitions", "2"]
+    subprocess.run([*rescaled, "--master", "local[1]"], cwd=tmp_path, check=True)
+    lines = lines_of(tmp_path, "ConsoleSink", "--checkpoint", "checkpoint")
+    own = [(line["batch"], line["stage"]) for line in lines if line["logger"] == "words"]
+    assert own == [(summary["batches"], "first"), (summary["batches"], "second")]
 
 
 @pytest.mark.parametrize(("job", "stage"), [("job", "second"), ("alone", None)])

@@ -30,6 +30,7 @@ from amadou_runtime.spark.timeouts import WakeUp
 
 CLOCK_DIRECTORY = "clock"
 _PROPERTY = "amadou.time"
+_BATCH = "amadou.batch"
 
 
 def last_commit(files: Files) -> int | None:
@@ -65,10 +66,14 @@ class BatchTime:
     """For each reference whose table has changed, the one of these files with the changes, if keys are told."""
 
     @staticmethod
-    def hand_to_tasks(times: "Mapping[str, BatchTime]", spark: Any) -> None:
-        """Pass the times of a batch's stages, as a Spark local property, to the tasks that this thread starts."""
+    def hand_to_tasks(times: "Mapping[str, BatchTime]", spark: Any, reported: int) -> None:
+        """Pass the times of a batch's stages, as a Spark local property, to the tasks that this thread starts.
+
+        :param reported: the batch's number in reports and logs
+        """
         fields = {stage: attrs.asdict(time) for stage, time in times.items()}
         spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(fields, default=bytes.hex))
+        spark.sparkContext.setLocalProperty(_BATCH, str(reported))
 
     @classmethod
     def of_task(cls, stage: str) -> "BatchTime":
@@ -76,14 +81,14 @@ class BatchTime:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        text = None if context is None else context.getLocalProperty(_PROPERTY)
-        if context is None or text is None:
+        text, batch = (None if context is None else context.getLocalProperty(name) for name in (_PROPERTY, _BATCH))
+        if context is None or text is None or batch is None:
             raise RunError("Spark did not pass the watermark to its tasks: do not set PYSPARK_PIN_THREAD=false")
         fields = json.loads(text)[stage]
         time = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
         if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task received the watermark of batch {time.number}, but belongs to a different batch")
-        log_batch(time.number)
+        log_batch(int(batch))
         return time
 
 

@@ -278,9 +278,11 @@ class RunningJob:
         """Return the function that Spark calls with each batch's results."""
         return partial(commit_batch, self._itself, identity)
 
-    def _commit_batch(self, identity: CheckpointMetadata, frame: Any, number: int) -> str | None:
+    def _commit_batch(self, identity: CheckpointMetadata, frame: Any, number: int, reported: int) -> str | None:
         """Process and commit a batch.
 
+        :param number: Spark's number of the batch
+        :param reported: the batch's number in reports, logs and sinks
         :returns: the reason why the batch was not committed; `None` if it was committed
         """
         if self._stopping:
@@ -295,19 +297,16 @@ class RunningJob:
         try:
             self._read_tables(number)
             times = self._with_references(self._clock.begin(number), identity)
-            results = self._processed(frame, number, times)
+            results = self._processed(frame, reported, times)
             if self._lease is not None:
                 self._lease.check()
-            down = self._commit(identity, results, number, times)
+            down = self._commit(identity, results, number, reported, times)
         except AmadouError as error:
             keep_context(error)
             self._error = error
-            self._note_failure(failed_batch(number + identity.batches_before, error, began))
+            self._note_failure(failed_batch(reported, error, began))
             return f"{type(error).__name__}: {error}"
-        reports = {
-            name: self._report(number + identity.batches_before, began, result, down[name], name)
-            for name, result in results.items()
-        }
+        reports = {name: self._report(reported, began, result, down[name], name) for name, result in results.items()}
         self._note(reports, identity.state)
         self._done = number
         if self._on_batch is not None:
@@ -347,19 +346,19 @@ class RunningJob:
             samples.late_events,
         )
 
-    def _processed(self, frame: Any, number: int, times: Mapping[str, BatchTime]) -> dict[str, Summary]:
+    def _processed(self, frame: Any, reported: int, times: Mapping[str, BatchTime]) -> dict[str, Summary]:
         """Process a batch and write its outputs on Spark. Return the batch's results by stage."""
-        BatchTime.hand_to_tasks(times, frame.sparkSession)
+        BatchTime.hand_to_tasks(times, frame.sparkSession, reported)
         try:
             rows = frame.collect()
         except Exception as error:  # any error from Spark
             problem = setup_problem(str(error))
             if problem is not None:
-                raise RunError(f"batch {number} of {self._job.name!r} cannot be processed: {problem}") from error
+                raise RunError(f"batch {reported} of {self._job.name!r} cannot be processed: {problem}") from error
             cause = root_cause(error)
-            died = died_error(self._job.name, number, cause, frame.sparkSession.sparkContext.master)
-            raise died or RunError(f"batch {number} of {self._job.name!r} failed in Spark: {cause}") from error
-        self._lost_tasks.warn(frame.sparkSession, number)
+            died = died_error(self._job.name, reported, cause, frame.sparkSession.sparkContext.master)
+            raise died or RunError(f"batch {reported} of {self._job.name!r} failed in Spark: {cause}") from error
+        self._lost_tasks.warn(frame.sparkSession, reported)
         results = by_stage((row.result for row in rows), times)
         for stage, result in results.items():
             if result.error is not None:
@@ -369,7 +368,12 @@ class RunningJob:
         return results
 
     def _commit(
-        self, identity: CheckpointMetadata, results: Mapping[str, Summary], number: int, times: Mapping[str, BatchTime]
+        self,
+        identity: CheckpointMetadata,
+        results: Mapping[str, Summary],
+        number: int,
+        reported: int,
+        times: Mapping[str, BatchTime],
     ) -> dict[str, dict[str, bool]]:
         """Commit a batch: first its outputs, then its progress. Return the result of `downs` by stage."""
         down: dict[str, dict[str, bool]] = {}
@@ -388,7 +392,7 @@ class RunningJob:
         began = time.perf_counter()
         for name, stage in self._job.by_stage.items():
             with errors_of_stage(name):
-                self._commit_outputs(identity, name, stage, results[name], number)
+                self._commit_outputs(identity, name, stage, results[name], reported)
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
@@ -402,12 +406,12 @@ class RunningJob:
         return down
 
     def _commit_outputs(
-        self, identity: CheckpointMetadata, name: str, stage: Job, result: Summary, number: int
+        self, identity: CheckpointMetadata, name: str, stage: Job, result: Summary, reported: int
     ) -> None:
         before = identity.batches_before
         for port in stage.sinks:
             codec = port_codec(stage, port)
-            batch = SinkBatch(identity.run, stage.name, qualified(name, port), number + before, codec, before)
+            batch = SinkBatch(identity.run, stage.name, qualified(name, port), reported, codec, before)
             sink_of(stage, port).commit(batch, [message for _, message in result.parts.get(port, [])])
 
     def _report_spark_progress(self) -> None:
@@ -483,7 +487,8 @@ def commit_batch(itself: list[RunningJob], identity: CheckpointMetadata, frame: 
     """Process and commit a batch; Spark calls this function. Spark retains a raised error, so the error's frames must
     not refer to the run.
     """
-    with log_context(batch=number):
-        failure = itself[0]._commit_batch(identity, frame, number)
+    reported = number + identity.batches_before
+    with log_context(batch=reported):
+        failure = itself[0]._commit_batch(identity, frame, number, reported)
     if failure is not None:
         raise RunError(failure)
