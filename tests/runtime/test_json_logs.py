@@ -123,6 +123,8 @@ def test_a_line_has_the_batch_and_the_stage_and_hides_secrets() -> None:
     assert (line["job"], line["batch"], line["stage"]) == ("shop", 7, "views")
     assert line["message"] == "the password is ***"
     assert not {"batch", "stage"} & json.loads(JsonFormatter("shop").format(record)).keys()
+    record.fields = {"tried": {1: ["as sesame-open"], "sesame-open": None}}
+    assert json.loads(JsonFormatter("shop").format(record))["tried"] == {"1": ["as ***"], "***": None}
 
 
 class Passing(Handler):

@@ -134,12 +134,21 @@ def _message(record: logging.LogRecord) -> dict[str, str]:
 
 
 def _encoded(value: Any) -> bytes:
-    if isinstance(value, str):
-        return orjson.dumps(_text(value))
     try:
-        return orjson.dumps(value, default=_text, option=orjson.OPT_NON_STR_KEYS)
-    except orjson.JSONEncodeError:  # such as a lone surrogate, or a key of a type that JSON does not have
+        return orjson.dumps(_without_secrets(value), default=_text, option=orjson.OPT_NON_STR_KEYS)
+    except (orjson.JSONEncodeError, RecursionError):  # such as a key of a type that JSON does not have
         return orjson.dumps(_text(value))
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return a value with all its texts changed as by `_text`, also those in mappings and sequences."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return {_text(key) if isinstance(key, str) else key: _without_secrets(of) for key, of in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_secrets(each) for each in value]
+    return value
 
 
 def _text(value: Any) -> str:
