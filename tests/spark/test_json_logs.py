@@ -49,7 +49,7 @@ JOB = """
             "second": Stage(Words(), {"words": FromPort("first", "words")}, {"words": SINK()}),
         },
     )
-    alone = Job("words", Words(), {"words": LinesSource("in")}, {"words": FullSink()})
+    alone = Job("words", Words(), {"words": LinesSource("in")}, {"words": SINK()})
     if __name__ == "__main__":
         main(RUN)
     """
@@ -93,12 +93,12 @@ def test_workers_and_spark_log_json_lines(tmp_path: Path) -> None:
 
 
 def test_the_numbers_of_batches_continue_after_rescaling(tmp_path: Path) -> None:
-    summary = lines_of(tmp_path, "ConsoleSink", "--checkpoint", "checkpoint")[-1]
-    rescaled = [sys.executable, "-m", "amadou_runtime", "rescale", "checkpoint", "--partitions", "2"]
+    summary = lines_of(tmp_path, "ConsoleSink", "--checkpoint", "checkpoint", job="alone")[-1]
+    rescaled = ["amadou", "rescale", "checkpoint", "--partitions", "2"]
     subprocess.run([*rescaled, "--master", "local[1]"], cwd=tmp_path, check=True)
-    lines = lines_of(tmp_path, "ConsoleSink", "--checkpoint", "checkpoint")
-    own = [(line["batch"], line["stage"]) for line in lines if line["logger"] == "words"]
-    assert own == [(summary["batches"], "first"), (summary["batches"], "second")]
+    lines = lines_of(tmp_path, "ConsoleSink", "--checkpoint", "checkpoint", job="alone")
+    (batch,) = (line["batch"] for line in lines if line["logger"] == "words")
+    assert batch >= summary["batches"] > 0
 
 
 @pytest.mark.parametrize(("job", "stage"), [("job", "second"), ("alone", None)])
