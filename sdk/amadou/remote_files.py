@@ -83,14 +83,13 @@ class RemoteDirectory:
 
     All methods raise an `OSError` of one line, which says what to do, if the file system raises an error.
 
-    :param path: the directory, as a URI or an absolute path
+    :param path: the directory, as a URI, or as an absolute path in Hadoop's default file system
     :param context: the `SparkContext`; by default the one that is running
     :raises OSError: there is no running `SparkContext`, or Spark does not know the file system
     """
 
     def __init__(self, path: str, context: Any = None) -> None:
         context = context or running_context()
-        self.path = path
         jvm = context._jvm
         self._hadoop = jvm.org.apache.hadoop.fs
         self._path_class = self._hadoop.Path  # finding a Java class by name takes longer than using it
@@ -98,17 +97,20 @@ class RemoteDirectory:
         self._version = jvm.org.apache.hadoop.util.VersionInfo.getVersion
         self._java_gateway = context._gateway
         self._conf = context._jsc.hadoopConfiguration()
+        self.path = path
+        """The directory, as a URI unless it is in the local file system."""
         self._system: Any = self._try(lambda: self._path_class(path).getFileSystem(self._conf))
+        if path.startswith("/") and self.local is None:
+            self.path = str(self._qualified())
+
+    def _qualified(self) -> Any:
+        return self._try(lambda: self._system.makeQualified(self._path_class(self.path)))
 
     @property
     def local(self) -> Path | None:
         """The path of the directory if it is in the local file system, and `None` otherwise."""
-
-        def local() -> Path | None:
-            path = self._system.makeQualified(self._path_class(self.path)).toUri().getPath()
-            return Path(str(path)) if self._system.getScheme() == "file" else None
-
-        return self._try(local)
+        is_local = self._try(lambda: self._system.getScheme() == "file")
+        return Path(str(self._qualified().toUri().getPath())) if is_local else None
 
     def exists(self, name: str) -> bool:
         """Return `True` if a file or directory with this name exists."""
@@ -122,16 +124,6 @@ class RemoteDirectory:
             return [str(status.getPath().getName()) for status in self._system.listStatus(path)]
 
         return self._try(lambda: _unless_missing(names) or [])
-
-    def find(self, pattern: str) -> list[str]:
-        """Return the names of the files that match a glob, relative to the directory."""
-        depth = pattern.count("/") + 1
-
-        def find() -> list[str]:
-            found = self._system.globStatus(self._located(pattern)) or ()
-            return ["/".join(str(status.getPath()).split("/")[-depth:]) for status in found]
-
-        return self._try(find)
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; `None` if the file does not exist."""
@@ -193,7 +185,7 @@ class RemoteDirectory:
 
     def _put(self, name: str, fill: Callable[[Any], None]) -> None:
         """Write a file and make it visible as a whole."""
-        if self._appears_when_closed:
+        if not self.writes_partial_files:
             fill(self._located(name))
             return
         hidden = self._located(os.path.join(os.path.dirname(name), f".{os.path.basename(name)}.{uuid.uuid4().hex}"))
@@ -205,12 +197,14 @@ class RemoteDirectory:
             raise
 
     @cached_property
-    def _appears_when_closed(self) -> bool:
-        """`True` on object stores, where a file appears when its upload has ended, and a rename is a copy."""
+    def writes_partial_files(self) -> bool:
+        """`True` if a process that is killed in `write` or `upload` can leave the file ``.<name>.<id>``. `False` on
+        object stores, where a file appears when its upload has ended, and a rename is a copy.
+        """
         if self.path.startswith("gs:"):  # does not have the ability
-            return True
+            return False
         ability = self._hadoop.CommonPathCapabilities.ABORTABLE_STREAM
-        return bool(self._system.hasPathCapability(self._path_class(self.path), ability))
+        return not self._system.hasPathCapability(self._path_class(self.path), ability)
 
     @cached_property
     def _context(self) -> Any:

@@ -80,8 +80,9 @@ if sys.argv[1:]:
         base.upload(os.path.join(sys.argv[1], name), f"in/{name}")
 else:
     found = {
-        port: [line for name in base.names(port) for line in base.read(f"{port}/{name}").decode().splitlines()]
+        port: [line for name in files for line in base.read(f"{port}/{name}").decode().splitlines()]
         for port in ("counts", "totals")
+        for files in [[name for name in base.names(port) if not name.startswith(".")]]
     }
     print("FOUND " + json.dumps(found))
 """

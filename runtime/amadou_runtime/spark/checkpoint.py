@@ -213,6 +213,6 @@ def _check_stages(checkpoint: str, identity: CheckpointMetadata, job: Job) -> No
 
 
 def absolute(checkpoint: str) -> str:
-    """Return the absolute path or the URI of a checkpoint."""
+    """Return the absolute path or the URI of a directory, without a slash at the end."""
     is_uri = is_remote(checkpoint) or checkpoint.startswith("file:")
-    return checkpoint if is_uri else str(Path(checkpoint).absolute())
+    return checkpoint.rstrip("/") if is_uri else str(Path(checkpoint).absolute())

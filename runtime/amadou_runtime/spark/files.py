@@ -22,7 +22,7 @@ class Files(Protocol):
     """Reads and writes small files in a checkpoint. Each method raises a CheckpointError if the file system raises an
     error.
 
-    :ivar checkpoint: the directory, as an absolute path or a URI
+    :ivar checkpoint: the directory, as an absolute path in the local file system, or as a URI
     """
 
     checkpoint: str
@@ -50,7 +50,7 @@ def checkpoint_files(spark: Any, checkpoint: str) -> Files:
     """Return access to a checkpoint's files.
 
     :param spark: the `SparkSession`
-    :param checkpoint: the directory, as an absolute path or a URI
+    :param checkpoint: the directory, as a URI, or as an absolute path in Spark's default file system
     :raises CheckpointError: Hadoop cannot access the file system
     """
     directory = _directory(spark, checkpoint)

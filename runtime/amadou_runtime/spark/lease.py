@@ -33,7 +33,7 @@ _EXPIRES_AFTER = timedelta(seconds=20)
 _LOOK_EVERY = 0.5
 
 _held: dict[str, "Lease"] = {}
-"""The leases that this process holds, by checkpoint."""
+"""The leases that this process holds, by id."""
 
 
 @attrs.frozen
@@ -73,12 +73,12 @@ class Holder:
         """`True` if the process is the one that asks."""
         return self.is_here and self.pid == os.getpid() and self.started == _start_of(self.pid)
 
-    def is_alive(self, checkpoint: str) -> bool:
+    def is_alive(self) -> bool:
         """Return `True` if the process still uses the checkpoint, as far as this process can tell."""
         if not self.is_here:
             return (clock_time() - self.renewed) * MICROSECOND < _EXPIRES_AFTER
         if self.is_own:
-            lease = _held.get(checkpoint)
+            lease = _held.get(self.lease)
             return lease is not None and lease.is_active()
         return self.started == _start_of(self.pid)
 
@@ -93,7 +93,7 @@ def holder_of(files: Files) -> Holder | None:
     :raises CheckpointError: the checkpoint cannot be read
     """
     holder = _stored(files)
-    return holder if holder is not None and holder.is_alive(files.checkpoint) else None
+    return holder if holder is not None and holder.is_alive() else None
 
 
 class Lease:
@@ -116,7 +116,7 @@ class Lease:
         self._since = clock_time()
         self._ended = threading.Event()
         self._write()
-        _held[files.checkpoint] = self
+        _held[self._id] = self
         self._thread = threading.Thread(target=self._keep, name="amadou-lease", daemon=True)
         self._thread.start()
 
@@ -200,11 +200,10 @@ class Lease:
         self._ended.set()
         # these hold the run
         self._is_active, self._often, self._lost = lambda: False, lambda: None, lambda error: None
-        if _held.get(self._files.checkpoint) is self:
-            del _held[self._files.checkpoint]
-            with suppress(AmadouError):
-                if self._other_holder() is None:
-                    self._files.remove(_FILE)
+        del _held[self._id]
+        with suppress(AmadouError):
+            if self._other_holder() is None:
+                self._files.remove(_FILE)
 
 
 def _stored(files: Files) -> Holder | None:
@@ -233,7 +232,7 @@ def _await_free(files: Files) -> None:
                 return
             time.sleep(_LOOK_EVERY)
             holder = _stored(files)
-    if holder is not None and (not holder.is_here or holder.is_alive(files.checkpoint)):
+    if holder is not None and (not holder.is_here or holder.is_alive()):
         raise CheckpointError(files.checkpoint, f"it is used by a run ({holder}): stop that run first")
 
 

@@ -94,7 +94,7 @@ def start(
     :raises SinkError: a sink cannot be written to
     :raises RunError: Spark cannot start a source or the query
     """
-    kept = None if checkpoint is None else absolute(checkpoint)
+    kept = None if checkpoint is None else checkpoint_files(spark, absolute(checkpoint)).checkpoint
     job = with_all_sinks(job, kept)
     check_connectors(job)
     if schedule is not None and schedule.every is not None:

@@ -17,7 +17,7 @@ import attrs
 from amadou import BatchReport, Counts, FailedBatch, Job, PartitionReport, RunSummary, SinkBatch, from_micros
 from amadou.engine import clock_time, shown_watermark
 from amadou.errors import AmadouError, CheckpointError, RunError
-from amadou.text import qualified
+from amadou.text import qualified, shown_error
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
@@ -302,16 +302,24 @@ class RunningJob:
                 self._lease.check()
             down = self._commit(identity, results, number, reported, times)
         except AmadouError as error:
-            keep_context(error)
-            self._error = error
-            self._note_failure(failed_batch(reported, error, began))
-            return f"{type(error).__name__}: {error}"
+            return self._failed(error, reported, began)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # They would end py4j's thread, and Spark would wait for its answer.
+            problem = f"batch {reported} of {self._job.name!r} failed: {shown_error(error)}"
+            return self._failed(RunError(problem), reported, began)
         reports = {name: self._report(reported, began, result, down[name], name) for name, result in results.items()}
         self._note(reports, identity.state)
         self._done = number
         if self._on_batch is not None:
             self._on_batch(results)
         return None
+
+    def _failed(self, error: AmadouError, reported: int, began: float) -> str:
+        """Note the error that ends the run. Return its text."""
+        keep_context(error)
+        self._error = error
+        self._note_failure(failed_batch(reported, error, began))
+        return f"{type(error).__name__}: {error}"
 
     def _read_tables(self, number: int) -> None:
         for stage, references in self._references.items():

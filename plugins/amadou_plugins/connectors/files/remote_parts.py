@@ -2,11 +2,15 @@
 
 Workers cannot access Spark's file systems from Python. So the parts travel to the driver with the batch's results, and
 the driver writes the files when the batch is committed. Each file appears as a whole. Its name contains the batch's
-number, so a batch that is processed again replaces its files, and those that it no longer has are removed.
+number, so a batch that is processed again replaces its files. Before the first file, the driver writes a list of the
+batch's files, from which the next attempt at the batch knows the files to remove: to look for them would take minutes
+in a directory with many files or partitions.
 """
 
 import io
+import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +66,7 @@ class RemoteParts:
 
         :param files: results of the writers' `finish`
         :param suffix: suffix of the sink's file names; files with other suffixes may belong to another sink of the port
-        :param depth: number of directory levels between the sink's directory and the files
+        :param depth: not needed here; see `PartFiles.commit`
         """
         may_be_left = _commits.begin(self.sent, batch, suffix)
         with self._explained_errors(), tempfile.TemporaryDirectory(prefix="amadou-parts-") as local:
@@ -76,13 +80,17 @@ class RemoteParts:
                 directory.upload(path, final)
                 os.unlink(path)
 
-            name, above = f"{stem(batch)}-*{suffix}", ["*"] * depth
-            patterns = ["/".join([*above, each]) for each in (name, f".{name}.*")] if may_be_left else []
-            before = {found for pattern in patterns for found in directory.find(pattern)}
+            finals = {final for _, final in files}
+            place = f".{stem(batch).rpartition('-')[0]}{suffix}.list"
+            before = _listed(directory, place, batch.number) if may_be_left else set()
+            if before | finals:
+                directory.write(place, json.dumps([batch.number, sorted(before | finals)]).encode())
             with ThreadPoolExecutor(_UPLOADS) as pool:
                 list(pool.map(upload, range(len(files))))
-            for left in before - {final for _, final in files}:
+            for left in before - finals:
                 directory.remove(left)
+            for partial in _partial(directory, before, stem(batch), suffix):
+                directory.remove(partial)
         _commits.end(self.sent, batch, suffix)
 
     def opened(self, content: bytes) -> IO[bytes]:
@@ -103,6 +111,25 @@ class RemoteParts:
             yield
         except OSError as error:
             raise SinkError(f"{self.sink} cannot write to {self.sent}: {error}") from error
+
+
+def _listed(directory: RemoteDirectory, place: str, batch: int) -> set[str]:
+    """Return the files of earlier attempts at a batch."""
+    number, names = json.loads(directory.read(place) or b"[-1, []]")
+    return set(names) if number == batch else set()
+
+
+def _partial(directory: RemoteDirectory, files: set[str], start: str, suffix: str) -> Iterator[str]:
+    """Return the files that an earlier attempt had only begun to write; see `RemoteDirectory.write`.
+
+    :param files: the files of the earlier attempts
+    :param start: how the names of the batch's files begin
+    """
+    pattern = re.compile(rf"\.{re.escape(start)}-.*{re.escape(suffix)}\.\w+")
+    for below in {os.path.dirname(name) for name in files} if directory.writes_partial_files else ():
+        for name in directory.names(below):
+            if pattern.fullmatch(name):
+                yield os.path.join(below, name)
 
 
 @lru_cache(64)
