@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from amadou import DeadLetterReport, Job, RunSummary
-from amadou.errors import JobError
+from amadou.errors import JobError, SavepointError
 from amadou.remote_files import is_remote
 from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
@@ -91,8 +91,8 @@ def run(
     if to_savepoint is not None and not _needs_spark(to_savepoint, engine):
         check_new(Path(to_savepoint))
     savepoint = None
-    if from_savepoint is not None and not _needs_spark(from_savepoint, engine):
-        savepoint = JobSavepoint(from_savepoint)
+    if from_savepoint is not None and not _needs_spark(from_savepoint, engine) and not _may_resume(checkpoint):
+        savepoint = JobSavepoint(from_savepoint)  # checked first, since starting Spark takes seconds
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
         if engine == "embedded":
@@ -108,7 +108,6 @@ def run(
                 master,
                 dict(conf),
                 on_progress,
-                savepoint=savepoint,
                 from_savepoint=from_savepoint,
                 to_savepoint=to_savepoint,
                 schedule=_schedule(checkpoint, savepoint_every, savepoint_directory, savepoint_keep),
@@ -120,6 +119,11 @@ def run(
 def _needs_spark(savepoint: str, engine: str) -> bool:
     """Return `True` if a savepoint can only be accessed once Spark has started."""
     return engine == "spark" and is_remote(savepoint)
+
+
+def _may_resume(checkpoint: str | None) -> bool:
+    """Return `True` if a checkpoint may exist already."""
+    return checkpoint is not None and (is_remote(checkpoint) or Path(checkpoint.removeprefix("file:")).exists())
 
 
 def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
@@ -145,14 +149,12 @@ def _run_on_spark(
     conf: dict[str, str],
     on_progress: Callable[[Progress], None] | None,
     *,
-    savepoint: JobSavepoint | None,
     from_savepoint: str | None,
     to_savepoint: str | None,
     schedule: "Schedule | None",
 ) -> RunSummary:
     from amadou_runtime.spark import start as start_on_spark
     from amadou_runtime.spark.checkpoint import absolute
-    from amadou_runtime.spark.savepoints.remote import open_savepoint
     from amadou_runtime.spark.savepoints.writing import write_savepoint
     from amadou_runtime.spark.versions import check_reads_state, wakes_while_ending
 
@@ -163,27 +165,27 @@ def _run_on_spark(
         raise JobError(job.name, (problem,))
     hooks.plugins.prepare_session(job, conf)
     with (
-        _session(job, master, conf) as (spark, stop),
+        _session(job, master, conf) as (spark, requests),
         TemporaryDirectory(prefix="amadou-checkpoint-") as temporary,
     ):
-        if stop.is_set():
+        if requests.stop.is_set():
+            if to_savepoint is not None:
+                raise SavepointError(to_savepoint, "it was not written: the run was stopped while Spark started")
             return RunSummary(job.name)
         if to_savepoint is not None:
             check_reads_state()
-        if savepoint is None and from_savepoint is not None:
-            savepoint = open_savepoint(spark, from_savepoint)
         goes_on = flush or to_savepoint is not None or (ends and not wakes_while_ending())
         if goes_on and checkpoint is None:
             checkpoint = temporary
         process = partial(start_on_spark, job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
-        running = process(savepoint=savepoint, schedule=schedule)
-        _follow(running, stop, on_progress)
+        running = process(from_savepoint=from_savepoint, schedule=schedule)
+        _follow(running, requests, on_progress)
         summary = running.summary
         flushing = False
         while running.goes_on or (flush and not flushing and not running.is_stopping):
             flushing = flushing or not running.goes_on
             running = process(after=running, flush=flushing)
-            _follow(running, stop, on_progress)
+            _follow(running, requests, on_progress)
             summary = summary.then(running.summary)
         if to_savepoint is not None:
             assert checkpoint is not None
@@ -209,14 +211,12 @@ def start(
     :returns: the running job
     """
     from amadou_runtime.spark import start as start_on_spark
-    from amadou_runtime.spark.savepoints.remote import open_savepoint
 
     _check_trigger(trigger)
-    savepoint = None if from_savepoint is None else open_savepoint(spark, from_savepoint)
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
         running = start_on_spark(
-            job, spark, hooks, checkpoint=checkpoint, savepoint=savepoint, trigger=trigger, conf=conf
+            job, spark, hooks, checkpoint=checkpoint, from_savepoint=from_savepoint, trigger=trigger, conf=conf
         )
     running.on_end = hooks.ended
     return running
@@ -247,13 +247,25 @@ def _schedule(checkpoint: str | None, every: str | None, directory: str | None, 
     return Schedule(absolute(directory), None if every is None else interval(every), keep)
 
 
-def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[[Progress], None] | None) -> None:
-    with _savepoint_signal(running):
-        while not running.await_termination(_POLL):
-            if on_progress is not None:
-                on_progress(running.progress)
-            if stop.is_set():
-                running.stop()
+@attrs.frozen
+class _Requests:
+    """What signals have asked of a run."""
+
+    stop: threading.Event = attrs.field(factory=threading.Event)
+    """The first Ctrl-C or SIGTERM sets it."""
+    savepoint: threading.Event = attrs.field(factory=threading.Event)
+    """SIGUSR1 sets it."""
+
+
+def _follow(running: "RunningJob", requests: _Requests, on_progress: Callable[[Progress], None] | None) -> None:
+    while not running.await_termination(_POLL):
+        if on_progress is not None:
+            on_progress(running.progress)
+        if requests.savepoint.is_set():
+            requests.savepoint.clear()
+            running.ask_for_savepoint()
+        if requests.stop.is_set():
+            running.stop()
     if on_progress is not None:
         on_progress(running.progress)
 
@@ -309,7 +321,7 @@ def replay(
     with hooks.failures_reported():
         with_all_sinks(job, checkpoint)
         hooks.plugins.prepare_session(job, settings)
-        with _session(job, master, settings) as (spark, stop):
+        with _session(job, master, settings) as (spark, requests):
             plan = plan_of(letters, job, recorded_letters(spark, checkpoint, job.by_stage))
             summary, count = None, 0
             # An interrupted replay may have stored dead letters that still have to be processed.
@@ -318,7 +330,7 @@ def replay(
                     job, spark, hooks, checkpoint=checkpoint, trigger="available-now", conf=settings, letters=step
                 )
                 count += len(step)
-                _follow(running, stop, on_progress)
+                _follow(running, requests, on_progress)
                 summary = running.summary if summary is None else summary.then(running.summary)
                 if running.is_stopping:
                     break
@@ -328,37 +340,34 @@ def replay(
 
 
 @contextmanager
-def _savepoint_signal(running: "RunningJob") -> Iterator[None]:
-    """Let a run take a savepoint when this process receives SIGUSR1. Outside the main thread, the signal keeps its
-    effect.
-    """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGUSR1"):
-        yield
-        return
-    before = signal.signal(signal.SIGUSR1, lambda *_: running.ask_for_savepoint())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-@contextmanager
-def _session(job: Job, master: str | None, conf: Mapping[str, str]) -> Iterator[tuple[Any, threading.Event]]:
-    """Yield the Spark session, and a `threading.Event` that the first Ctrl-C or SIGTERM sets; a second signal has its
-    default effect. While Spark starts, Ctrl-C has its default effect. Outside the main thread, signals do not set the
-    event.
+def _session(job: Job, master: str | None, conf: Mapping[str, str]) -> Iterator[tuple[Any, _Requests]]:
+    """Yield the Spark session, and what signals ask of the run. A second Ctrl-C or SIGTERM has its default effect, and
+    so has Ctrl-C while Spark starts. Outside the main thread, all signals keep their effects.
     """
     from amadou_runtime.spark import session
     from amadou_runtime.spark.java_signals import java_signals
 
-    stop = threading.Event()
+    requests = _Requests()
     if threading.current_thread() is not threading.main_thread():
-        yield session(job.name, master=master, conf=conf), stop
+        yield session(job.name, master=master, conf=conf), requests
         return
-    with _signals_set(stop, signal.SIGTERM):
-        spark = session(job.name, master=master, conf=conf)  # changes the handler of SIGINT
-    with _signals_set(stop, signal.SIGINT, signal.SIGTERM), java_signals(spark, stop.set):
-        yield spark, stop
+    with _savepoint_signal(requests.savepoint):
+        with _signals_set(requests.stop, signal.SIGTERM):
+            spark = session(job.name, master=master, conf=conf)  # changes the handler of SIGINT
+        with _signals_set(requests.stop, signal.SIGINT, signal.SIGTERM), java_signals(spark, requests.stop.set):
+            yield spark, requests
+
+
+@contextmanager
+def _savepoint_signal(asked: threading.Event) -> Iterator[None]:
+    if not hasattr(signal, "SIGUSR1"):  # as on Windows
+        yield
+        return
+    before = signal.signal(signal.SIGUSR1, lambda *_: asked.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @contextmanager

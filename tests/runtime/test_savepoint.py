@@ -23,7 +23,7 @@ from amadou_runtime import TestRun, run
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group, key_position
 from amadou_runtime.savepoint.manifest import MANIFEST
-from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.savepoint import Savepoint, write_groups
 
 KEYS: list[Any] = [*(f"k{number}" for number in range(3000)), *range(50), b"bytes", ("a", 1)]
 
@@ -227,6 +227,23 @@ def test_a_savepoint_that_cannot_be_written_leaves_nothing(tmp_path: Path, monke
         test_run.add_record(event(1)).run()
         monkeypatch.setattr("amadou_runtime.savepoint.state_file.StateFileWriter.write", full)
         with pytest.raises(SavepointError, match=r"it cannot be written: check the path and the disk \(No space left"):
+            test_run.savepoint(tmp_path / "savepoint")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_savepoint_without_the_state_that_workers_wrote_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(directory: Path, *more: Any) -> Any:
+        written = write_groups(directory, *more)
+        shutil.rmtree(directory / "state")
+        return written
+
+    monkeypatch.setattr("amadou_runtime.savepoint.savepoint.write_groups", elsewhere)
+    message = r"a file that a worker wrote, state/\S+, is not there: use a directory that all machines share, or a URI"
+    with TestRun(job(Counter())) as test_run:
+        test_run.add_record(event(1)).run()
+        with pytest.raises(SavepointError, match=message):
             test_run.savepoint(tmp_path / "savepoint")
     assert list(tmp_path.iterdir()) == []
 

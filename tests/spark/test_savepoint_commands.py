@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,8 +84,13 @@ def test_a_start_is_repeated_with_the_same_options(place: Place, savepoint: Save
     place.run("second", from_savepoint=place.path("savepoint"))
     place.add("x", second=2)
     place.run("second", from_savepoint=place.path("savepoint"))  # resumes from the checkpoint
-    place.run("second")
-    assert totals(place) == [["x", 1], ["x", 2], ["x", 3], ["y", 1]]
+    place.run("second", to_savepoint=place.path("other"))
+    with pytest.raises(CheckpointError, match=r"it exists already\. Start from a savepoint with a new checkpoint"):
+        place.run("second", from_savepoint=place.path("other"))
+    shutil.rmtree(place.path("savepoint"))  # as --savepoint-keep removes it
+    place.add("x", second=3)
+    place.run("second", from_savepoint=place.path("savepoint"))
+    assert totals(place) == [["x", 1], ["x", 2], ["x", 3], ["x", 4], ["y", 1]]
 
 
 def test_a_start_needs_a_new_checkpoint(place: Place, savepoint: Savepoint, tmp_path: Path) -> None:

@@ -73,12 +73,23 @@ def test_a_run_whose_java_was_killed_fails_with_one_line(tmp_path: Path) -> None
     )
 
 
-def test_sigterm_while_spark_starts_ends_a_run_without_a_batch(tmp_path: Path) -> None:
-    with begun(tmp_path, sys.executable, str(JOB), *OWN) as started:
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        ([], 0, "waiting: 0 events in 0 batches"),
+        (["--savepoint", "end"], 1, "end: it was not written: the run was stopped while Spark started\n"),
+    ],
+    ids=["without savepoint", "with savepoint"],
+)
+def test_sigterm_while_spark_starts_ends_a_run_without_a_batch(
+    options: list[str], status: int, message: str, tmp_path: Path
+) -> None:
+    with begun(tmp_path, sys.executable, str(JOB), *OWN, *options) as started:
         wait_for(lambda: any("SparkSubmit" in command_of(pid) for pid in descendants(started.pid)))
+        started.send_signal(signal.SIGUSR1)  # asks for a savepoint later
         started.terminate()
-        assert started.wait(PATIENCE) == 0, log(tmp_path)
-    assert "waiting: 0 events in 0 batches" in log(tmp_path)
+        assert started.wait(PATIENCE) == status, log(tmp_path)
+    assert message in log(tmp_path)
     assert not (tmp_path / "here").exists()
 
 

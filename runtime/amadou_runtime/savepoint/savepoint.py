@@ -408,9 +408,15 @@ def complete(
     """Write the manifest of a savepoint, and remove files of repeated tasks.
 
     :param directory: the directory from `new_savepoint`, or one of a stage in it
+    :raises SavepointError: workers wrote state files to another directory
     """
     (directory / _STATE).mkdir(parents=True, exist_ok=True)
     state_files = sorted(state_files, key=lambda info: info.name)
+    for info in state_files:
+        file = directory / _STATE / info.name
+        if not file.is_file() or file.stat().st_size != info.bytes:
+            why = f"a file that a worker wrote, {_STATE}/{info.name}, is not there"
+            raise SavepointError(str(directory), f"{why}: use a directory that all machines share, or a URI")
     known = {info.name for info in state_files}
     for path in (directory / _STATE).iterdir():
         if path.name not in known:

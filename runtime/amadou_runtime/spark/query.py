@@ -24,7 +24,6 @@ from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import ReplayedLetter
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_interval
 from amadou_runtime.plugins.run_hooks import RunHooks
-from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, last_commit
 from amadou_runtime.spark.control import Control
@@ -62,7 +61,7 @@ def start(
     hooks: RunHooks,
     *,
     checkpoint: str | None = None,
-    savepoint: JobSavepoint | None = None,
+    from_savepoint: str | None = None,
     schedule: Schedule | None = None,
     trigger: str | None = None,
     conf: Mapping[str, str] = MappingProxyType({}),
@@ -77,8 +76,8 @@ def start(
     :param hooks: plugin hooks for the start of the run and for its batches
     :param checkpoint: directory for state, timers and offsets; a later run with the same directory resumes from it. By
         default, the run starts without state, and the run's state is deleted when the program ends
-    :param savepoint: the savepoint to start from, with a new checkpoint. If an earlier run has made the checkpoint from
-        this savepoint, the run resumes from the checkpoint
+    :param from_savepoint: directory of the savepoint to start from, with a new checkpoint, as a path or a URI. If an
+        earlier run has made the checkpoint from this savepoint, the run resumes from the checkpoint
     :param schedule: when the run takes savepoints by itself
     :param trigger: `"available-now"` to end the run when the available input is processed, or the interval between
         batches, such as `"5 seconds"`. The default is `"available-now"` if all sources are bounded; otherwise, batches
@@ -108,9 +107,9 @@ def start(
     if kept is None and trigger != AVAILABLE_NOW:
         _logger.warning(_NOT_RESUMED, job.name)
     with Lease(files) as lease:
-        if savepoint is not None:
+        if from_savepoint is not None:
             loading = own_session(spark, job.key_groups, checkpoint, {**conf, **LOADING_CONF})
-            load_savepoint(loading, files, job, savepoint)
+            load_savepoint(loading, files, job, from_savepoint)
         running = _query(job, own, files, hooks, trigger, after, letters, flush=flush, is_kept=kept is not None)
         running.hold(lease, None if kept is None else SavepointService(own, files, job.name, schedule))
     return running

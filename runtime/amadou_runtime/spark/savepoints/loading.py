@@ -24,7 +24,6 @@ from amadou.errors import AmadouError, CheckpointError, RunError
 from amadou.text import qualified
 from amadou_runtime.core.references import REFERENCES
 from amadou_runtime.savepoint.fitting import check_job_fits
-from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.savepoint import NO_CLOCK, Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep, metadata_of, store_of
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY, kept_progress, written_clock
@@ -34,7 +33,7 @@ from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import is_reference, load_references
 from amadou_runtime.spark.replay import REPLAY_DIRECTORY, replay_directory
-from amadou_runtime.spark.savepoints.remote import received, sent_path
+from amadou_runtime.spark.savepoints.remote import open_savepoint, received, savepoint_id, sent_path
 from amadou_runtime.spark.savepoints.writing import in_checkpoint
 from amadou_runtime.spark.session import partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
@@ -68,18 +67,20 @@ LOADING_CONF: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"
 _logger = logging.getLogger("amadou")
 
 
-def load_savepoint(spark: Any, files: Files, job: Job, savepoint: JobSavepoint) -> None:
+def load_savepoint(spark: Any, files: Files, job: Job, directory: str) -> None:
     """Make a checkpoint from a savepoint, unless an earlier run has made it.
 
     :param spark: a session with the run's settings and `LOADING_CONF`
     :param files: the checkpoint's files
+    :param directory: the savepoint's directory, as a path or a URI. It may be gone if the checkpoint has been made
     :raises CheckpointError: the checkpoint was not made from this savepoint, or cannot be written
     :raises SavepointError: the savepoint does not fit the job, or cannot be read
     """
     check_has_all("starting from a savepoint", "use a newer Spark, or start without the savepoint")
-    if _is_made(files, savepoint):
+    if _is_made(spark, files, directory):
         _logger.info("job %s: continues from %s, which was started from this savepoint", job.name, files.checkpoint)
         return
+    savepoint = open_savepoint(spark, directory)
     check_job_fits(job, savepoint)
     for name in SPARK_FILES:
         files.remove(name)
@@ -138,11 +139,11 @@ def write_checkpoint(
     files.write("offsets/0", "\n".join([*header, *lines]))
 
 
-def _is_made(files: Files, savepoint: JobSavepoint) -> bool:
+def _is_made(spark: Any, files: Files, directory: str) -> bool:
     """Return `True` if a checkpoint has been made from a savepoint; `False` if it is new, or if making it failed."""
     metadata = metadata_of(files)
     if metadata is not None:
-        if metadata.savepoint == savepoint.manifest.id:
+        if metadata.savepoint is not None and savepoint_id(spark, directory) in (metadata.savepoint, None):
             return True
         raise CheckpointError(
             files.checkpoint, "it exists already. Start from a savepoint with a new checkpoint directory"

@@ -5,6 +5,7 @@ files: first the state, and last the manifest, without which a directory is not 
 copies it to each machine that needs it.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from amadou.errors import SavepointError
 from amadou.remote_files import RemoteDirectory, is_remote
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
-from amadou_runtime.savepoint.manifest import MANIFEST
+from amadou_runtime.savepoint.manifest import MANIFEST, read_manifest
 
 
 def open_savepoint(spark: Any, directory: str) -> JobSavepoint:
@@ -40,6 +41,20 @@ def open_savepoint(spark: Any, directory: str) -> JobSavepoint:
         why = f"this Spark session has read another savepoint named {copy.name}: use a new session, or another name"
         raise SavepointError(directory, why)
     return JobSavepoint(copy)
+
+
+def savepoint_id(spark: Any, directory: str) -> str | None:
+    """Return the id of a savepoint; `None` if it cannot be read, for example because it has been removed.
+
+    :param directory: the savepoint's directory, as a path or a URI
+    """
+    try:
+        if not is_remote(directory):
+            return read_manifest(Path(directory)).id
+        manifest = RemoteDirectory(directory.rstrip("/"), spark.sparkContext).read(MANIFEST)
+        return None if manifest is None else str(json.loads(manifest)["id"])
+    except (SavepointError, OSError, ValueError, KeyError):
+        return None
 
 
 def sent_path(directory: Path) -> str:
