@@ -240,11 +240,11 @@ def _schedule(checkpoint: str | None, every: str | None, directory: str | None, 
         raise ValueError(f"savepoint_keep must be at least 1, not {keep}")
     if every is not None and checkpoint is None:
         raise ValueError("savepoint_every needs a checkpoint")
-    if directory is None:
-        if checkpoint is None:
-            return None
-        directory = f"{checkpoint.removeprefix('file:')}/savepoints"
-    return Schedule(absolute(directory), None if every is None else interval(every), keep)
+    if directory is None and checkpoint is None:
+        return None
+    return Schedule(
+        None if directory is None else absolute(directory), None if every is None else interval(every), keep
+    )
 
 
 @attrs.frozen

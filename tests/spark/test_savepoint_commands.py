@@ -283,10 +283,10 @@ def test_a_run_takes_savepoints_at_intervals_and_keeps_some(place: Place, spark:
 
 
 @pytest.mark.parametrize("checkpoint", ["/data/state", "file:/data/state", "file:///data/state"])
-def test_savepoints_at_intervals_are_in_the_checkpoint(checkpoint: str) -> None:
+def test_savepoints_at_intervals_are_in_the_checkpoint(checkpoint: str, spark: Any) -> None:
+    files = LocalFiles(checkpoint, Path("/data/state"))
     schedule = _run._schedule(checkpoint, "1 hour", None, None)
-    assert schedule is not None
-    assert schedule.directory == "/data/state/savepoints"
+    assert SavepointService(spark, files, "my job", schedule).ask() == "/data/state/savepoints"
 
 
 def test_a_signal_makes_a_run_take_a_savepoint(tmp_path: Path) -> None:

@@ -61,6 +61,27 @@ def test_workers_with_another_python_are_named(tmp_path: Path) -> None:
     )
 
 
+def test_workers_with_another_python_are_named_on_spark_3_5() -> None:
+    message = (
+        "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+        "Traceback (most recent call last):\n"
+        '  File "worker.py", line 1100, in main\n    raise PySparkRuntimeError(\n'
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
+        "version (3, 11) than that in driver 3.10, PySpark cannot run with different minor versions.\n"
+    )
+    assert str(setup_problem(message)).startswith("the workers have Python 3.11, the driver has Python 3.10: install")
+    assert last_error(message).startswith(
+        "An exception was thrown from the Python worker. Please see the stack trace below. pyspark.errors."
+    )
+
+
+def test_workers_without_python_are_named(tmp_path: Path) -> None:
+    assert error_of(tmp_path, Path("/nowhere/python")) == (
+        "batch 0 of 'views-per-minute' cannot be processed: a worker cannot run /nowhere/python (No such file or "
+        "directory): install Python there on all machines, or set PYSPARK_PYTHON to its path"
+    )
+
+
 def test_workers_without_amadou_are_named(tmp_path: Path, site: Path) -> None:
     assert error_of(tmp_path, tmp_path / "venv" / "bin" / "python") == (
         f"batch 0 of 'views-per-minute' cannot be processed: the workers have no amadou: install amadou "

@@ -5,7 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from amadou.errors import RunError
 
-_OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\].*: (\S+) than that in driver: ([\d.]+)")
+_OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\].* version:? \(?([\d., ]+\d)\)? than that in driver:? ([\d.]+\d)")
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)": error=\d+, ([^\n]+)')
 _LOADING = ", in read_command\n"
 """In tracebacks: the worker loads what the driver has sent."""
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '(\w+)", re.MULTILINE)
@@ -37,9 +38,16 @@ def setup_problem(message: str) -> str | None:
     """
     pythons = _OTHER_PYTHON.search(message)
     if pythons is not None:
+        here = pythons[1].replace(", ", ".")  # Spark 3.5 shows a tuple
         return (
-            f"the workers have Python {pythons[1]}, the driver has Python {pythons[2]}: install the same minor version "
+            f"the workers have Python {here}, the driver has Python {pythons[2]}: install the same minor version "
             "on all machines, and set PYSPARK_PYTHON to its path, or send an environment with --archives"
+        )
+    no_python = _NO_PYTHON.search(message)
+    if no_python is not None:
+        return (
+            f"a worker cannot run {no_python[1]} ({no_python[2]}): install Python there on all machines, or set "
+            "PYSPARK_PYTHON to its path"
         )
     if _LOADING not in message:
         return None
@@ -68,4 +76,5 @@ def last_error(message: str) -> str:
     frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
     if "Traceback (most recent call last):" not in message or not frames or frames[-1] + 1 == len(lines):
         return lines[0]
-    return lines[0].removesuffix("Traceback (most recent call last):") + lines[frames[-1] + 1]
+    start = lines[0].removesuffix("Traceback (most recent call last):").rstrip()
+    return f"{start} {lines[frames[-1] + 1]}".lstrip()

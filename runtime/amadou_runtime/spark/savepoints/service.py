@@ -13,13 +13,16 @@ import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from amadou.errors import AmadouError, CheckpointError
-from amadou.remote_files import RemoteDirectory
+from amadou.remote_files import RemoteDirectory, is_remote
+from amadou.text import shown_error
 from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest
+from amadou_runtime.spark.checkpoint import absolute
 from amadou_runtime.spark.clock import last_commit
 from amadou_runtime.spark.files import Files, LocalFiles
 from amadou_runtime.spark.lease import holder_of
@@ -37,12 +40,13 @@ _logger = logging.getLogger("amadou")
 class Schedule:
     """When and where a run takes savepoints by itself.
 
-    :param directory: directory in which to create savepoints, as an absolute path or a URI
+    :param directory: directory in which to create savepoints, as an absolute path or a URI; by default, `savepoints` in
+        the checkpoint
     :param every: interval between savepoints; `None` to take savepoints only after a signal
     :param keep: number of savepoints to keep; `None` to keep all
     """
 
-    directory: str
+    directory: str | None = None
     every: timedelta | None = None
     keep: int | None = None
 
@@ -60,6 +64,10 @@ class SavepointService:
         self._files = files
         self._name = name
         self._schedule = schedule
+        self._directory = (schedule and schedule.directory) or absolute(
+            f"{files.checkpoint.removeprefix('file:')}/savepoints"
+        )
+        """The directory of the schedule."""
         self._retained = int(spark.conf.get(_RETAINED_SETTING))
         self._lock = threading.Lock()
         self._batch: int | None = None
@@ -76,7 +84,7 @@ class SavepointService:
         :returns: the directory; `None` if there is no schedule
         """
         self._is_asked = self._schedule is not None
-        return None if self._schedule is None else self._schedule.directory
+        return self._directory if self._is_asked else None
 
     def take(self, directory: str) -> JobManifest:
         """Take a savepoint as of the last completed batch. Return when it is complete.
@@ -154,19 +162,20 @@ class SavepointService:
     def _take_by_schedule(self, schedule: Schedule) -> None:
         now = datetime.now(timezone.utc)
         slug = re.sub(r"\W+", "-", self._name)
-        path = f"{schedule.directory}/{slug}-{now:%Y%m%dT%H%M%SZ}"
+        path = f"{self._directory}/{slug}-{now:%Y%m%dT%H%M%SZ}"
         try:
             manifest = self.take(path)
             _logger.info("job %s: wrote the savepoint %s (batch %s)", self._name, path, manifest.batch)
             self._remove_outdated(schedule, slug)
-        except (AmadouError, OSError) as error:
-            _logger.warning("job %s: no savepoint was written: %s", self._name, error)
+        except Exception as error:  # the run continues
+            _logger.warning("job %s: no savepoint was written: %s", self._name, shown_error(error))
 
     def _remove_outdated(self, schedule: Schedule, slug: str) -> None:
         """Remove the savepoints of this job in the directory of the schedule that need not be kept."""
         if schedule.keep is None:
             return
-        directory = RemoteDirectory(schedule.directory, self._spark.sparkContext)
+        path = self._directory if is_remote(self._directory) else Path(self._directory).as_uri()
+        directory = RemoteDirectory(path, self._spark.sparkContext)
         mine = re.compile(rf"{re.escape(slug)}-\d{{8}}T\d{{6}}Z")
         found = [name for name in directory.names() if mine.fullmatch(name) and directory.exists(f"{name}/{MANIFEST}")]
         for name in sorted(found)[: -schedule.keep]:
