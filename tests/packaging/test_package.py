@@ -12,7 +12,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from datetime import datetime
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -123,6 +123,7 @@ def test_the_program_runs_the_job_from_the_packed_modules_alone() -> None:
 
     assert counts.count("sums: ") == 20
     assert "made/modules.zip/amadou" in where
+    assert [each.version for each in distributions(name="amadou", path=["made/modules.zip"])] == [version("amadou")]
 
 
 @pytest.mark.parametrize("module", ["my-job", "class", "it's"])

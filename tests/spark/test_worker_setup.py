@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from amadou_runtime.spark.worker_setup import amadou_version, last_error, setup_problem
+from amadou_runtime.core.release import amadou_version
+from amadou_runtime.spark.worker_setup import last_error, setup_problem
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ import shlex
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from importlib.metadata import distribution
+from importlib.metadata import distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -81,20 +81,14 @@ def write_modules(path: Path, sources: Mapping[str, ModuleSource], *, with_amado
                 file = "/__init__.py" if source.is_package else ".py"
                 archive.writestr(place + file, zlib.decompress(source.packed))
         if with_amadou:
-            for name, file_path in _files_of_amadou():
-                archive.write(file_path, name)
+            _add_amadou(archive)
 
 
 def write_wheel(directory: Path) -> Path:
     """Write a wheel of the installed amadou, even if it was installed from a clone. Return the wheel's path."""
-    installed = distribution("amadou")
-    info = f"amadou-{installed.version}.dist-info"
-    path = directory / f"amadou-{installed.version}-py3-none-any.whl"
+    path = directory / f"amadou-{version('amadou')}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, file_path in _files_of_amadou():
-            archive.write(file_path, name)
-        for name in ("METADATA", "WHEEL", "entry_points.txt"):
-            archive.writestr(f"{info}/{name}", installed.read_text(name) or "")
+        info = _add_amadou(archive)
         names = [*archive.namelist(), f"{info}/RECORD"]
         archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in names))
     return path
@@ -140,6 +134,17 @@ def spark_options(job: str, environment: str | None) -> list[str]:
     if environment is not None:
         options += [f"--archives {ARCHIVE}#{environment}", f"--conf spark.pyspark.python=./{environment}/bin/python"]
     return options
+
+
+def _add_amadou(archive: zipfile.ZipFile) -> str:
+    """Add the installed amadou, with the metadata from which it knows its version. Return the metadata's directory."""
+    installed = distribution("amadou")
+    info = f"amadou-{installed.version}.dist-info"
+    for name, path in _files_of_amadou():
+        archive.write(path, name)
+    for name in ("METADATA", "WHEEL", "entry_points.txt"):
+        archive.writestr(f"{info}/{name}", installed.read_text(name) or "")
+    return info
 
 
 def _files_of_amadou() -> Iterator[tuple[str, Path]]:

@@ -5,13 +5,13 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from amadou.errors import SavepointError
+from amadou_runtime.core.release import amadou_version
 from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest, Manifest, StagesManifest, read_manifest
 from amadou_runtime.savepoint.savepoint import Savepoint, new_savepoint
@@ -71,7 +71,7 @@ def write_job_savepoint(job: str, stages: Mapping[str, Callable[[Path], Manifest
         manifest = StagesManifest(
             id=uuid.uuid4().hex[:12],
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            amadou=version("amadou"),
+            amadou=amadou_version() or "unknown",
             job=job,
             keys=sum(each.keys for each in written.values()),
             timers=sum(each.timers for each in written.values()),

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -19,6 +18,7 @@ from amadou.event_time import MICROSECOND
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_position
+from amadou_runtime.core.release import amadou_version
 from amadou_runtime.core.state_schema import Known, shown_structure
 from amadou_runtime.core.watermark import NO_WATERMARK, Watermark
 from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of, by_subject
@@ -426,7 +426,7 @@ def complete(
     manifest = Manifest(
         id=uuid.uuid4().hex[:12],
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        amadou=version("amadou"),
+        amadou=amadou_version() or "unknown",
         engine=progress.engine,
         spark=progress.spark,
         job=progress.job,

@@ -1,23 +1,15 @@
 """Finds out whether a worker cannot run tasks because its Python or its packages differ from the driver's."""
 
 import re
-from importlib.metadata import PackageNotFoundError, version
 
 from amadou.errors import RunError
+from amadou_runtime.core.release import amadou_version
 
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\].* version:? \(?([\d., ]+\d)\)? than that in driver:? ([\d.]+\d)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)": error=\d+, ([^\n]+)')
 _LOADING = ", in read_command\n"
 """In tracebacks: the worker loads what the driver has sent."""
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '(\w+)", re.MULTILINE)
-
-
-def amadou_version() -> str | None:
-    """Return the version of amadou in this process; `None` if it is not known."""
-    try:
-        return version("amadou")
-    except PackageNotFoundError:
-        return None
 
 
 def check_amadou_version(of_driver: str | None) -> None:
