@@ -94,6 +94,11 @@ def refusal(*arguments: str) -> str:
     return done.stderr
 
 
+def modules_in(package: Path) -> Path:
+    (modules,) = package.glob("modules-*.zip")
+    return modules
+
+
 def names_in(archive: Path) -> list[str]:
     with zipfile.ZipFile(archive) as opened:
         return opened.namelist()
@@ -103,13 +108,14 @@ def test_without_an_environment_the_modules_include_amadou() -> None:
     shown = packaged(str(EXAMPLE / "views.py"), "--no-environment")
 
     made = Path("dist", "views-per-minute")
-    assert {path.name for path in made.iterdir()} == {"modules.zip", "run_packaged_job.py", "submit.sh"}
-    names = names_in(made / "modules.zip")
+    modules = modules_in(made)
+    assert {path.name for path in made.iterdir()} == {modules.name, "run_packaged_job.py", "submit.sh"}
+    names = names_in(modules)
     assert {"views.py", "amadou/__init__.py", "amadou_plugins/connectors/__init__.py"} <= {*names}
     assert not [name for name in names if "__pycache__" in name or not name.startswith(("views.py", "amadou"))]
     assert shown.splitlines()[:2] == [
         "dist/views-per-minute/submit.sh --master URL -- --checkpoint DIR",
-        "  runs: spark-submit --name views-per-minute --py-files modules.zip --master URL run_packaged_job.py "
+        f"  runs: spark-submit --name views-per-minute --py-files {modules.name} --master URL run_packaged_job.py "
         "--checkpoint DIR",
     ]
 
@@ -117,13 +123,14 @@ def test_without_an_environment_the_modules_include_amadou() -> None:
 def test_the_program_runs_the_job_from_the_packed_modules_alone() -> None:
     packaged(str(EXAMPLE / "views.py"), "--no-environment", "--output", "made")
     options = ["--engine", "embedded", "-p", f"VIEWS={EXAMPLE / 'views'}", "--sink", "sums=console"]
+    modules = str(modules_in(Path("made")))
 
-    counts = run(sys.executable, "made/run_packaged_job.py", *options, PYTHONPATH="made/modules.zip")
-    where = run(sys.executable, "-c", "import amadou; print(amadou.__file__)", PYTHONPATH="made/modules.zip")
+    counts = run(sys.executable, "made/run_packaged_job.py", *options, PYTHONPATH=modules)
+    where = run(sys.executable, "-c", "import amadou; print(amadou.__file__)", PYTHONPATH=modules)
 
     assert counts.count("sums: ") == 20
-    assert "made/modules.zip/amadou" in where
-    assert [each.version for each in distributions(name="amadou", path=["made/modules.zip"])] == [version("amadou")]
+    assert f"{modules}/amadou" in where
+    assert [each.version for each in distributions(name="amadou", path=[modules])] == [version("amadou")]
 
 
 @pytest.mark.parametrize("module", ["my-job", "class", "it's"])
@@ -132,8 +139,9 @@ def test_the_program_imports_a_file_with_any_name(module: str) -> None:
     packaged(f"{module}.py", "--no-environment", "--output", "made")
     Path(f"{module}.py").unlink()
     options = ["--engine", "embedded", "-p", f"VIEWS={EXAMPLE / 'views'}", "--sink", "sums=console"]
+    modules = str(modules_in(Path("made")))
 
-    counts = run(sys.executable, "made/run_packaged_job.py", *options, PYTHONPATH="made/modules.zip")
+    counts = run(sys.executable, "made/run_packaged_job.py", *options, PYTHONPATH=modules)
 
     assert counts.count("sums: ") == 20
 
@@ -145,10 +153,14 @@ def test_a_job_in_a_package_is_packed_with_the_modules_that_it_imports(init: lis
     packaged("counting.jobs:counting", "--no-environment")
 
     made = Path("dist", "count-all")
-    modules = [name for name in names_in(made / "modules.zip") if not name.startswith("amadou")]
-    assert modules == [*(init or ["counting/"]), "counting/handler.py", "counting/jobs.py"]
+    modules = modules_in(made)
+    assert [name for name in names_in(modules) if not name.startswith("amadou")] == [
+        *(init or ["counting/"]),
+        "counting/handler.py",
+        "counting/jobs.py",
+    ]
     shutil.rmtree("counting")
-    shown = run(sys.executable, str(made / "run_packaged_job.py"), "--help", PYTHONPATH=str(made / "modules.zip"))
+    shown = run(sys.executable, str(made / "run_packaged_job.py"), "--help", PYTHONPATH=str(modules))
     assert "Run the job count all until its input ends" in shown
 
 
@@ -171,7 +183,7 @@ def with_environment(made: Path, marker: str) -> str:
         archive.add("content", arcname="")
     shutil.rmtree("content")
     name = environment_name(made / "environment.tar.gz")
-    write_script(made / "submit.sh", "it's a job", name)
+    write_script(made / "submit.sh", "it's a job", "modules-1.zip", name)
     return name
 
 
@@ -184,7 +196,7 @@ def test_the_script_passes_options_to_spark_submit_and_to_the_job(tmp_path: Path
 
     assert told == [
         str(made),
-        *("[--name]", "[it's a job]", "[--py-files]", "[modules.zip]"),
+        *("[--name]", "[it's a job]", "[--py-files]", "[modules-1.zip]"),
         *("[--archives]", f"[environment.tar.gz#{name}]"),
         *("[--conf]", f"[spark.pyspark.python=./{name}/bin/python]"),
         *("[--conf]", "[a=b c]", "[run_packaged_job.py]", "[--once]", "[-p]", "[X=--]"),
@@ -310,17 +322,19 @@ def test_the_connectors_of_a_job_decide_on_extras() -> None:
 
 
 def test_a_package_replaces_an_earlier_one() -> None:
-    packaged(str(EXAMPLE / "views.py"), "--no-environment", "--output", "made")
+    views = Path(shutil.copy(EXAMPLE / "views.py", "views.py"))
+    packaged("views.py", "--no-environment", "--output", "made")
+    kept = {"environment-0123456789ab", "notes.txt", modules_in(Path("made")).name}  # a run may use them
+    views.write_text(views.read_text() + "# new\n")
     Path("made", "environment-0123456789ab").mkdir()
-    Path("made", "environment-notes").mkdir()
-    Path("made", "notes.txt").touch()
-    Path("made", "modules.zip").write_text("old")
+    for name in ("notes.txt", "environment.tar.gz"):
+        Path("made", name).touch()
 
-    packaged(str(EXAMPLE / "views.py"), "--no-environment", "--output", "made")
+    packaged("views.py", "--no-environment", "--output", "made")
 
-    names = {path.name for path in Path("made").iterdir()}
-    assert names == {"environment-notes", "modules.zip", "notes.txt", "run_packaged_job.py", "submit.sh"}
-    assert "views.py" in names_in(Path("made", "modules.zip"))
+    (new,) = {path.name for path in Path("made").iterdir()} - kept - {"run_packaged_job.py", "submit.sh"}
+    assert "views.py" in names_in(Path("made", new))
+    assert new in Path("made", "submit.sh").read_text()
 
 
 @pytest.mark.parametrize("file", ["notes.txt", "submit.sh"])
@@ -366,7 +380,7 @@ def test_an_extra_that_amadou_does_not_have_is_an_error_in_one_line() -> None:
 
 def test_if_pip_fails_its_error_is_shown_and_the_earlier_package_stays(tmp_path: Path) -> None:
     packaged(str(EXAMPLE / "views.py"), "--no-environment", "--output", "made")
-    before = Path("made", "modules.zip").read_bytes()
+    before = modules_in(Path("made"))
     # an option and no package: pip reads the file before it asks an index
     Path("wrong.txt").write_text("--no-such-option\n")
 
@@ -374,7 +388,7 @@ def test_if_pip_fails_its_error_is_shown_and_the_earlier_package_stays(tmp_path:
 
     assert message.startswith("pip install failed: ")
     assert "--no-such-option" in message
-    assert Path("made", "modules.zip").read_bytes() == before
+    assert modules_in(Path("made")) == before
 
 
 def test_if_pip_finds_no_package_its_last_error_is_shown(tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from amadou_runtime.command.load_job import TargetParts, load_job, parts_of
 from amadou_runtime.command.packed_environment import Requirements, create_environment, pack_environment
 from amadou_runtime.command.packed_job import (
     ARCHIVE,
-    ENVIRONMENTS,
-    MODULES,
     PROGRAM,
     SCRIPT,
     environment_name,
@@ -62,16 +60,16 @@ def make_package(
         with TemporaryDirectory(prefix="amadou-package-") as temporary:
             made = Path(temporary, "made")
             made.mkdir()
-            write_modules(made / MODULES, sources(), with_amadou=not environment)
+            modules = write_modules(made, sources(), with_amadou=not environment)
             write_program(made / PROGRAM, parts.module, parts.name)
             python = name = None
             if environment:
                 wanted = Requirements(sorted({"cluster", *_extras_of(job), *extras}), _project_of(parts), requirements)
                 python = _make_environment(Path(temporary), made, wanted, python_prefix)
                 name = environment_name(made / ARCHIVE)
-            write_script(made / SCRIPT, job.name, name)
+            write_script(made / SCRIPT, job.name, modules, name)
             _replace(directory, made)
-        return _shown(directory, spark_options(job.name, name), python)
+        return _shown(directory, spark_options(job.name, modules, name), python)
     except OSError as error:
         raise ProjectError(f"{directory} cannot be written ({error}): choose a different --output") from error
 
@@ -112,16 +110,14 @@ def _is_package(directory: Path) -> bool:
 
 
 def _replace(directory: Path, made: Path) -> None:
-    """Move new files to the output directory, and remove those of an earlier package."""
+    """Move new files to the output directory, and remove those of an earlier package that no run uses."""
     with TemporaryDirectory(prefix=".new-", dir=directory) as new:
         for path in made.iterdir():
             shutil.move(path, new)
-        for name in (PROGRAM, MODULES, SCRIPT, ARCHIVE):
+        for name in (PROGRAM, SCRIPT, ARCHIVE):
             (directory / name).unlink(missing_ok=True)
         for path in Path(new).iterdir():
             path.rename(directory / path.name)
-    for environment in directory.glob(ENVIRONMENTS):
-        shutil.rmtree(environment, ignore_errors=True)
 
 
 def _extras_of(job: Job) -> set[str]:

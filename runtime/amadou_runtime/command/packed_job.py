@@ -12,11 +12,8 @@ from pathlib import Path
 from amadou_runtime.spark.modules import ModuleSource
 
 PROGRAM = "run_packaged_job.py"
-MODULES = "modules.zip"
 SCRIPT = "submit.sh"
 ARCHIVE = "environment.tar.gz"
-ENVIRONMENTS = "environment-" + 12 * "[0-9a-f]"
-"""Pattern of the names of unpacked environments."""
 
 _OURS = ("amadou", "amadou_runtime", "amadou_plugins")
 _PROGRAM = '''"""Runs the packaged job with spark-submit. Written by `amadou package`."""
@@ -67,11 +64,13 @@ fi
 """
 
 
-def write_modules(path: Path, sources: Mapping[str, ModuleSource], *, with_amadou: bool) -> None:
-    """Write a zip file with modules, and optionally with amadou, from which Python can import them.
+def write_modules(directory: Path, sources: Mapping[str, ModuleSource], *, with_amadou: bool) -> str:
+    """Write a zip file with modules, and optionally with amadou, from which Python can import them. Return its name,
+    which contains its checksum: a driver imports modules until it ends, so no later package may replace the file.
 
     :param sources: the modules by name
     """
+    path = directory / "modules.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in sorted(sources.items()):
             place = name.replace(".", "/")
@@ -82,6 +81,7 @@ def write_modules(path: Path, sources: Mapping[str, ModuleSource], *, with_amado
                 archive.writestr(place + file, zlib.decompress(source.packed))
         if with_amadou:
             _add_amadou(archive)
+    return path.rename(directory / f"modules-{_checksum(path)}.zip").name
 
 
 def write_wheel(directory: Path) -> Path:
@@ -105,32 +105,38 @@ def write_program(path: Path, module: str, name: str) -> None:
 
 def environment_name(archive: Path) -> str:
     """Return the name of the directory into which an archive is unpacked. Another archive has another name."""
-    return f"environment-{hashlib.sha256(archive.read_bytes()).hexdigest()[:12]}"
+    return f"environment-{_checksum(archive)}"
 
 
-def write_script(path: Path, job: str, environment: str | None) -> None:
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def write_script(path: Path, job: str, modules: str, environment: str | None) -> None:
     """Write the script that calls `spark-submit`.
 
     :param job: the job's name
+    :param modules: name of the file with the modules
     :param environment: name of the environment; `None` if there is none
     """
     text = _SCRIPT.format(
         script=SCRIPT,
         unpack="" if environment is None else _UNPACK.format(archive=ARCHIVE, environment=environment),
-        options=" \\\n    ".join(spark_options(job, environment)),
+        options=" \\\n    ".join(spark_options(job, modules, environment)),
         program=PROGRAM,
     )
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
 
 
-def spark_options(job: str, environment: str | None) -> list[str]:
+def spark_options(job: str, modules: str, environment: str | None) -> list[str]:
     """Return the options that the script passes to `spark-submit`.
 
     :param job: the job's name
+    :param modules: name of the file with the modules
     :param environment: name of the environment; `None` if there is none
     """
-    options = [f"--name {shlex.quote(job)}", f"--py-files {MODULES}"]
+    options = [f"--name {shlex.quote(job)}", f"--py-files {modules}"]
     if environment is not None:
         options += [f"--archives {ARCHIVE}#{environment}", f"--conf spark.pyspark.python=./{environment}/bin/python"]
     return options
