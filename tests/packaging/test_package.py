@@ -23,7 +23,7 @@ from tests.spark.clusters import cluster, command_of, logs, process, wait_for
 from views import ViewSum, job
 
 from amadou import Job, MemorySink, MemorySource
-from amadou_plugins.connectors import HttpSink, JsonLinesSink, KafkaSink
+from amadou_plugins.connectors import AvroFormat, HttpSink, JsonLinesSink, KafkaSink
 from amadou_runtime import TestRun
 from amadou_runtime.command import packed_environment
 from amadou_runtime.command.job_package import _extras_of
@@ -131,6 +131,30 @@ def test_the_program_runs_the_job_from_the_packed_modules_alone() -> None:
     assert counts.count("sums: ") == 20
     assert f"{modules}/amadou" in where
     assert [each.version for each in distributions(name="amadou", path=[modules])] == [version("amadou")]
+
+
+def test_a_module_keeps_its_encoding() -> None:
+    text = (EXAMPLE / "views.py").read_text()
+    Path("views.py").write_text(f"# coding: latin-1\nCAFE = 'caf\xe9'\n{text}", encoding="latin-1")
+    packaged("views.py", "--no-environment", "--output", "made")
+    code = "import views; print(ascii(views.CAFE))"
+    assert run(sys.executable, "-c", code, PYTHONPATH=str(modules_in(Path("made")))) == "'caf\\xe9'\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "error"),
+    [
+        ("rules", "from pathlib import Path; Path(__file__).with_name('a.json').read_text()", "NotADirectoryError: "),
+        ("run_packaged_job", "", "AttributeError: partially initialized module 'run_packaged_job' has no attribute"),
+    ],
+)
+def test_a_job_that_cannot_be_imported_when_it_is_packed_is_an_error(name: str, code: str, error: str) -> None:
+    Path("a.json").touch()
+    Path(f"{name}.py").write_text(f"{code}\n{(EXAMPLE / 'views.py').read_text()}")
+    message = refusal(f"{name}.py", "--no-environment", "--output", "made")
+    assert message.startswith(f"the packed job cannot be imported ({error}")
+    assert "next to modules are not packed" in message
+    assert not list(Path("made").iterdir())
 
 
 @pytest.mark.parametrize("module", ["my-job", "class", "it's"])
@@ -318,6 +342,10 @@ def test_the_connectors_of_a_job_decide_on_extras() -> None:
     sinks: dict[str, Any] = {"sums": [KafkaSink("host:1", "sums"), JsonLinesSink("sums/"), HttpSink("http://host/")]}
     several = Job("several", job.handler, {"views": MemorySource()}, sinks)
     assert _extras_of(several) == {"http", "kafka"}
+    registry = KafkaSink("host:1", "sums", schema_registry="http://host:2", value_format=AvroFormat())
+    assert _extras_of(Job("one", job.handler, {"views": MemorySource()}, {"sums": registry})) == {
+        *("kafka", "schema-registry")
+    }
     assert _extras_of(Job("none", job.handler, {"views": MemorySource()}, {"sums": MemorySink()})) == set()
 
 

@@ -1,8 +1,11 @@
 """Makes a directory with all that `spark-submit` needs to run a job."""
 
+import os
 import platform
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from importlib.metadata import metadata
 from pathlib import Path
@@ -26,6 +29,7 @@ from amadou_runtime.command.packed_job import (
 )
 from amadou_runtime.spark.modules import sources
 
+_IN_SPARK = re.compile("No module named '(pyspark|py4j)")
 _EXTRAS = {"http", "kafka", "postgres"}
 """Extras of amadou that occur in the names of the modules whose connectors need them."""
 
@@ -48,8 +52,8 @@ def make_package(
     :param environment: `True` to pack a Python environment
     :param python_prefix: prefix of the workers' Python; by default, that of this machine's Python
     :raises LoadError: the job cannot be loaded
-    :raises ProjectError: the directory contains something else or cannot be written, amadou does not have an extra, or
-        the environment cannot be made
+    :raises ProjectError: the directory contains something else or cannot be written, amadou does not have an extra, the
+        environment cannot be made, or the packed job cannot be imported
     """
     job, parts = load_job(target), parts_of(target)
     directory = output or Path("dist", re.sub(r"[^\w.-]+", "-", job.name))
@@ -65,8 +69,10 @@ def make_package(
             python = name = None
             if environment:
                 wanted = Requirements(sorted({"cluster", *_extras_of(job), *extras}), _project_of(parts), requirements)
-                python = _make_environment(Path(temporary), made, wanted, python_prefix)
+                python = _make_environment(Path(temporary), made, modules, wanted, python_prefix)
                 name = environment_name(made / ARCHIVE)
+            else:
+                _check_program(sys.executable, made, modules)
             write_script(made / SCRIPT, job.name, modules, name)
             _replace(directory, made)
         return _shown(directory, spark_options(job.name, modules, name), python)
@@ -74,12 +80,29 @@ def make_package(
         raise ProjectError(f"{directory} cannot be written ({error}): choose a different --output") from error
 
 
-def _make_environment(work: Path, made: Path, wanted: Requirements, python_prefix: str | None) -> str:
+def _make_environment(work: Path, made: Path, modules: str, wanted: Requirements, python_prefix: str | None) -> str:
     """Create and pack an environment. Return the path of the interpreter that the packed environment refers to."""
     with Console(stderr=True).status(f"installing amadou[{','.join(wanted.extras)}] and the requirements") as status:
         create_environment(work / "environment", wanted, work)
+        _check_program(str(work / "environment" / "bin" / "python"), made, modules)
         status.update("packing the environment")
         return pack_environment(work / "environment", made / ARCHIVE, python_prefix)
+
+
+def _check_program(python: str, made: Path, modules: str) -> None:
+    """Import the main program with nothing but the packed modules and the packages of an interpreter.
+
+    :raises ProjectError: the program cannot be imported
+    """
+    program = f"import {Path(PROGRAM).stem}"
+    environment = {**os.environ, "PYTHONPATH": modules}
+    done = subprocess.run([python, "-c", program], cwd=made, env=environment, capture_output=True, text=True)
+    error = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    if done.returncode != 0 and not _IN_SPARK.search(error):
+        raise ProjectError(
+            f"the packed job cannot be imported ({error}): add what it needs to a pyproject.toml next to the job's "
+            "file or to --requirements. Data files next to modules are not packed: let pip install them as well"
+        )
 
 
 def _check_output(directory: Path) -> None:
@@ -126,8 +149,9 @@ def _extras_of(job: Job) -> set[str]:
     for stage in job.by_stage.values():
         connectors += [*stage.external_sources.values(), *(sink for _, sink in stage.all_sinks)]
     modules = [type(connector).__module__ for connector in connectors]
+    registry = {"schema-registry"} if any(getattr(each, "schema_registry", None) for each in connectors) else set()
     parts = {part for module in modules if module.startswith("amadou_plugins.") for part in re.split("[._]", module)}
-    return parts & _EXTRAS
+    return (parts & _EXTRAS) | registry
 
 
 def _project_of(parts: TargetParts) -> Path | None:

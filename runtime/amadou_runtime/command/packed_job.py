@@ -1,7 +1,9 @@
 """Writes the files with which `spark-submit` runs a job on machines that do not have the job's code."""
 
 import hashlib
+import io
 import shlex
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -78,10 +80,16 @@ def write_modules(directory: Path, sources: Mapping[str, ModuleSource], *, with_
                 archive.writestr(f"{place}/", b"")
             else:
                 file = "/__init__.py" if source.is_package else ".py"
-                archive.writestr(place + file, zlib.decompress(source.packed))
+                archive.writestr(place + file, _encoded(zlib.decompress(source.packed)))
         if with_amadou:
             _add_amadou(archive)
     return path.rename(directory / f"modules-{_checksum(path)}.zip").name
+
+
+def _encoded(source: bytes) -> bytes:
+    """Return UTF-8 source code in the encoding that it declares."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    return source.decode().encode(encoding)
 
 
 def write_wheel(directory: Path) -> Path:
