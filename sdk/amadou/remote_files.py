@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-__all__ = ["RemoteDirectory", "is_remote", "java_message", "running_context"]
+__all__ = ["RemoteDirectory", "advice_on", "is_remote", "java_message", "running_context"]
 
 _Result = TypeVar("_Result")
 _SCHEME: Final = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -28,7 +28,8 @@ _ADVICE: Final = (
     ),
     (r"bucket does not exist|NoSuchBucket", "create the bucket, or correct its name"),
     (
-        r"AccessDenied|AccessControlException|Forbidden|403|InvalidAccessKeyId|SignatureDoesNotMatch|Permission denied",
+        r"AccessDenied|AccessControlException|Forbidden|\b403\b|InvalidAccessKeyId|SignatureDoesNotMatch"
+        r"|Permission denied",
         "check the credentials, and that the user {user} may read and write there",
     ),
     (
@@ -63,6 +64,19 @@ def running_context() -> Any:
 def java_message(error: Exception) -> str:
     """Return the first line of the message of an error that Spark's Java process raised."""
     return f"{getattr(error, 'java_exception', error)}".strip().partition("\n")[0]
+
+
+def advice_on(reason: str, package: str = "") -> str | None:
+    """Return what to do about an error of one of Spark's file systems; `None` if it is not known.
+
+    :param reason: the error's message, and those of its causes
+    :param package: a text that names the package of the file system, such as ``, such as org.apache.hadoop:hadoop-aws``
+    """
+    for pattern, advice in _ADVICE:
+        if re.search(pattern, reason):
+            user = os.environ.get("HADOOP_USER_NAME") or os.environ.get("USER") or "of the run"
+            return advice.format(package=package, user=user)
+    return None
 
 
 def _unless_missing(do: Callable[[], _Result]) -> _Result | None:
@@ -229,11 +243,8 @@ class RemoteDirectory:
     def _explained(self, error: Exception) -> str:
         """Return the first line of an error, and what to do."""
         reason = java_message(error)
-        for pattern, advice in _ADVICE:
-            if re.search(pattern, reason):
-                user = os.environ.get("HADOOP_USER_NAME") or os.environ.get("USER") or "of the run"
-                return f"{reason}: {advice.format(package=self._package(), user=user)}"
-        return reason
+        advice = advice_on(reason, self._package())
+        return reason if advice is None else f"{reason}: {advice}"
 
     def _package(self) -> str:
         """Return a text that names the package of the file system, if it is known."""

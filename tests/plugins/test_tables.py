@@ -174,7 +174,7 @@ def test_a_delta_table_has_each_value_once_after_crashes(tmp_path: Path) -> None
             "partition_by": "partition_by refers to 'none', but there is no such field: use one of number",
             "no catalog": "the name's catalog is not known to Spark: correct the name, or set --conf spark.sql.catalog",
             "no schema": "SCHEMA_NOT_FOUND.*: create the schema, or correct the table's name",
-            "not allowed": "Cannot create .*: check that the run's user may write there",
+            "not allowed": "Cannot create .*: check (that the run's user|the credentials, and that the user .*) may",
             "other format": "is not a Delta table: write to another table",
             "merged type": "the column number is BIGINT, but the field needs STRING",
         },

@@ -14,6 +14,7 @@ from amadou import Handler, Job, KeyedEvent, SinkSpec, Subject, ValueSpec
 from amadou.errors import CheckpointError, SavepointError, SinkError, SourceError
 from amadou.remote_files import RemoteDirectory
 from amadou_plugins.connectors import JsonLinesSink, LinesSource, ParquetSink
+from amadou_plugins.connectors.tables.spark_tables import explained
 from amadou_runtime import run, start
 from amadou_runtime.spark.savepoints.remote import open_savepoint
 from amadou_runtime.spark.savepoints.rescaling import rescale
@@ -199,6 +200,8 @@ def test_what_is_wrong_with_s3_is_told_in_one_line(
     made = job(f"s3a://{bucket}/x", ParquetSink(f"s3a://{bucket}/x/counts"))
     with pytest.raises(SinkError, match=f"^ParquetSink cannot write to s3a://{bucket}/x/counts: .*{message}") as failed:
         made.sinks["counts"].check("counts", Count)  # type: ignore[attr-defined]
+    with pytest.raises(SinkError, match=f"^Table: .*{message}"), explained(spark, "Table", ()):
+        spark.range(1).write.parquet(f"s3a://{bucket}/table")
     with pytest.raises(SourceError, match=f"s3a://{bucket}/x/in/'\\) cannot be read: .*{message}") as of_source:
         start(job(f"s3a://{bucket}/x", JsonLinesSink(tmp_path)), spark)
     RemoteDirectory(f"s3a://{s3.name}/x", spark.sparkContext).write("in/0.txt", b"")

@@ -131,6 +131,7 @@ def test_other_failures_are_not_explained() -> None:
 
 def test_a_message_is_cut_to_its_first_line_and_its_python_error() -> None:
     assert last_error("Job aborted\nDriver stacktrace:") == "Job aborted"
+    assert last_error("") == ""
     assert last_error(LOADING.format("KeyError: 'a'")) == (
         "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: KeyError: 'a'"
     )

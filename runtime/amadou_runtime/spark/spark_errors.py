@@ -51,4 +51,4 @@ def root_cause(error: Any) -> str:
         if not any(text in before for before in messages):
             messages.append(text)
         java = java.getCause()
-    return "\n  caused by: ".join(messages) or last_error(str(error))
+    return "\n  caused by: ".join(messages) or last_error(str(error)) or type(error).__name__

@@ -64,7 +64,7 @@ def last_error(message: str) -> str:
     """Return the first line of a message. If the message contains a Python traceback, the traceback's error replaces
     the traceback.
     """
-    lines = message.strip().splitlines()
+    lines = message.strip().splitlines() or [""]
     frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
     if "Traceback (most recent call last):" not in message or not frames or frames[-1] + 1 == len(lines):
         return lines[0]

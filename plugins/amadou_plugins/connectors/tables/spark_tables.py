@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from amadou.errors import SinkError
-from amadou.remote_files import java_message
+from amadou.remote_files import advice_on, java_message
 
 _ADVICE: Final = (
     (
@@ -14,10 +14,8 @@ _ADVICE: Final = (
         "the name's catalog is not known to Spark: correct the name, or set --conf spark.sql.catalog.NAME=CLASS",
     ),
     (r"SCHEMA_NOT_FOUND|NoSuchNamespace|NoSuchDatabase", "create the schema, or correct the table's name"),
-    (r"ClassNotFoundException.*FileSystem|No FileSystem for scheme", "add the file system's packages to Spark"),
     (
-        r"Permission denied|AccessControlException|AccessDenied|Forbidden|\b403\b|CANNOT_CREATE_LOG_PATH|Mkdirs failed"
-        r"|NotAuthorized|INSUFFICIENT_PERMISSIONS",
+        r"CANNOT_CREATE_LOG_PATH|Mkdirs failed|NotAuthorized|INSUFFICIENT_PERMISSIONS",
         "check that the run's user may write there",
     ),
     (
@@ -66,11 +64,22 @@ def explained(spark: Any, problem: str, advice: Sequence[tuple[str, str]]) -> It
         raise
     except Exception as error:  # pyspark and py4j raise many types
         reason = java_message(error).rstrip(".: ")
-        for pattern, what_to_do in (*advice, *_ADVICE):
-            if re.search(pattern, reason):
-                version = spark_release(spark)
-                raise SinkError(f"{problem}: {reason}: {what_to_do.format(version=version)}") from error
-        raise SinkError(f"{problem}: {reason}") from error
+        found = _matching(advice, reason) or advice_on(_with_causes(error)) or _matching(_ADVICE, reason)
+        what_to_do = "" if found is None else f": {found.format(version=spark_release(spark))}"
+        raise SinkError(f"{problem}: {reason}{what_to_do}") from error
+
+
+def _matching(advice: Sequence[tuple[str, str]], reason: str) -> str | None:
+    return next((what_to_do for pattern, what_to_do in advice if re.search(pattern, reason)), None)
+
+
+def _with_causes(error: Any) -> str:
+    """Return the messages of an error and of its causes in Java."""
+    java, messages = getattr(error, "_origin", None) or getattr(error, "java_exception", None), [java_message(error)]
+    while java is not None:
+        messages.append(str(java.toString()).partition("\n")[0])
+        java = java.getCause()
+    return "\n".join(messages)
 
 
 def check_columns(
