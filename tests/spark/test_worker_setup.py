@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from amadou_runtime.core.release import amadou_version
+from amadou_runtime.spark.spark_errors import size_problem
 from amadou_runtime.spark.worker_setup import last_error, setup_problem
 
 pytestmark = pytest.mark.spark
@@ -29,9 +30,13 @@ def site(tmp_path: Path) -> Path:
     return site
 
 
-def error_of(place: Path, worker: Path) -> str:
-    """The last line of a run whose workers have another Python than this one."""
+def error_of(place: Path, worker: Path | str, *settings: str) -> str:
+    """The last line of a run that fails.
+
+    :param worker: the Python of the workers
+    """
     options = ["--once", "--master", "local[1,1]", "--conf", "spark.ui.enabled=false", "-p", f"VIEWS={EXAMPLE}/views"]
+    options += [word for setting in settings for word in ("--conf", setting)]
     ended = subprocess.run(
         [sys.executable, "views.py", *options, "-p", f"SUMS={place}/sums", "--checkpoint", str(place / "checkpoint")],
         cwd=EXAMPLE,
@@ -81,6 +86,16 @@ def test_workers_without_python_are_named(tmp_path: Path) -> None:
         "batch 0 of 'views-per-minute' cannot be processed: a worker cannot run /nowhere/python (No such file or "
         "directory): install Python there on all machines, or set PYSPARK_PYTHON to its path"
     )
+
+
+def test_results_that_the_driver_cannot_hold_are_named(tmp_path: Path) -> None:
+    shown = "the driver could not receive its results, which must be smaller than spark.driver.maxResultSize. Sinks for"
+    error = error_of(tmp_path, sys.executable, "spark.driver.maxResultSize=1k")
+    assert error.startswith(f"batch 0 of 'views-per-minute' cannot be processed: {shown}")
+    sizes = (
+        "Total size of serialized results of 3 tasks (2.0 GiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)"
+    )
+    assert str(size_problem(f"Job aborted due to stage failure: {sizes}")).startswith(shown)
 
 
 def test_workers_without_amadou_are_named(tmp_path: Path, site: Path) -> None:

@@ -39,7 +39,7 @@ from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
 from amadou_runtime.spark.reference_files import StageReferences
 from amadou_runtime.spark.savepoints.service import SavepointService
-from amadou_runtime.spark.spark_errors import ENDED, JAVA_ENDED, own_error, root_cause, without_plans
+from amadou_runtime.spark.spark_errors import ENDED, JAVA_ENDED, own_error, root_cause, size_problem, without_plans
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, by_stage, error_from
 from amadou_runtime.spark.versions import wakes_while_ending
@@ -360,7 +360,7 @@ class RunningJob:
         try:
             rows = frame.collect()
         except Exception as error:  # any error from Spark
-            problem = setup_problem(str(error))
+            problem = setup_problem(str(error)) or size_problem(str(error))
             if problem is not None:
                 raise RunError(f"batch {reported} of {self._job.name!r} cannot be processed: {problem}") from error
             cause = root_cause(error)

@@ -40,6 +40,21 @@ def without_plans(error: Any) -> str:
     return text.strip()
 
 
+def size_problem(message: str) -> str | None:
+    """Return what to do if the results of a batch are too large for the driver; `None` for other failures.
+
+    :param message: Spark's error message
+    """
+    # the results of all tasks, or that of one
+    if "is bigger than spark.driver.maxResultSize" not in message and "TaskResultLost" not in message:
+        return None
+    return (
+        "the driver could not receive its results, which must be smaller than spark.driver.maxResultSize. Sinks for "
+        "tables and on remote paths send the outputs of a batch through the driver: raise this setting and "
+        "spark.driver.memory, or limit what the sources read in a batch"
+    )
+
+
 def root_cause(error: Any) -> str:
     """Return the messages of a Spark error and its causes, from the outermost error to the root cause."""
     if isinstance(error, JAVA_ENDED):
