@@ -92,9 +92,7 @@ def test_results_that_the_driver_cannot_hold_are_named(tmp_path: Path) -> None:
     shown = "the driver could not receive its results, which must be smaller than spark.driver.maxResultSize. Sinks for"
     error = error_of(tmp_path, sys.executable, "spark.driver.maxResultSize=1k")
     assert error.startswith(f"batch 0 of 'views-per-minute' cannot be processed: {shown}")
-    sizes = (
-        "Total size of serialized results of 3 tasks (2.0 GiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)"
-    )
+    sizes = "Total size of serialized results of 3 tasks (2.0 GiB) is bigger than spark.driver.maxResultSize (1 GiB)"
     assert str(size_problem(f"Job aborted due to stage failure: {sizes}")).startswith(shown)
 
 
