@@ -64,6 +64,13 @@ def test_a_file_system_that_fails_is_named(files: Files, tmp_path: Path) -> None
     assert str(raised.value).count("\n") == 0
 
 
+def test_a_file_that_is_not_text_is_an_error(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "amadou.json").write_bytes(b"\xff")
+    with pytest.raises(CheckpointError, match="it cannot be read: check the file system"):
+        files.read("amadou.json")
+
+
 def test_spark_can_read_a_file_that_replaces_one_of_its_own(spark: Any, tmp_path: Path) -> None:
     by_hadoop, directly = (kind(spark, tmp_path) for kind in (KINDS["Hadoop"], KINDS["local"]))
     by_hadoop.write("offsets/1", "as Spark wrote it")

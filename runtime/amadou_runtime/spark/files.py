@@ -161,8 +161,11 @@ class RemoteFiles:
         return self._try("read", lambda: self._directory.names(directory))
 
     def read(self, name: str) -> str | None:
-        content = self._try("read", lambda: self._directory.read(name))
-        return None if content is None else content.decode()
+        def read() -> str | None:
+            content = self._directory.read(name)
+            return None if content is None else content.decode()
+
+        return self._try("read", read)
 
     def write(self, name: str, text: str) -> None:
         self._try("written", lambda: self._directory.write(name, text.encode()))
@@ -176,7 +179,7 @@ class RemoteFiles:
     def _try(self, what: str, do: Callable[[], _Result]) -> _Result:
         try:
             return do()
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise _error(self.checkpoint, what, error) from error
 
 
