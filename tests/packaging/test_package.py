@@ -28,7 +28,7 @@ from amadou_runtime import TestRun
 from amadou_runtime.command import packed_environment
 from amadou_runtime.command.job_package import _extras_of
 from amadou_runtime.command.packed_environment import Requirements, create_environment, pack_environment
-from amadou_runtime.command.packed_job import environment_name, write_script, write_wheel
+from amadou_runtime.command.packed_job import named_by_checksum, write_script, write_wheel
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "tumbling_window"
@@ -206,7 +206,7 @@ def with_environment(made: Path, marker: str) -> str:
     with tarfile.open(made / "environment.tar.gz", "w:gz") as archive:
         archive.add("content", arcname="")
     shutil.rmtree("content")
-    name = environment_name(made / "environment.tar.gz")
+    name = named_by_checksum(made / "environment.tar.gz").name.removesuffix(".tar.gz")
     write_script(made / "submit.sh", "it's a job", "modules-1.zip", name)
     return name
 
@@ -221,7 +221,7 @@ def test_the_script_passes_options_to_spark_submit_and_to_the_job(tmp_path: Path
     assert told == [
         str(made),
         *("[--name]", "[it's a job]", "[--py-files]", "[modules-1.zip]"),
-        *("[--archives]", f"[environment.tar.gz#{name}]"),
+        *("[--archives]", f"[{name}.tar.gz#{name}]"),
         *("[--conf]", f"[spark.pyspark.python=./{name}/bin/python]"),
         *("[--conf]", "[a=b c]", "[run_packaged_job.py]", "[--once]", "[-p]", "[X=--]"),
     ]
@@ -243,13 +243,14 @@ def test_the_script_unpacks_each_environment_once(tmp_path: Path, path: str) -> 
 def test_an_environment_that_cannot_be_unpacked_leaves_nothing(tmp_path: Path, path: str) -> None:
     made = tmp_path / "made"
     name = with_environment(made, "marker")
-    whole = (made / "environment.tar.gz").read_bytes()
-    (made / "environment.tar.gz").write_bytes(whole[:-20])
+    archive = made / f"{name}.tar.gz"
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[:-20])
     with pytest.raises(AssertionError, match="tar"):
         run(str(made / "submit.sh"), PATH=path)
-    assert {file.name for file in made.iterdir()} == {"environment.tar.gz", "submit.sh"}
+    assert {file.name for file in made.iterdir()} == {archive.name, "submit.sh"}
 
-    (made / "environment.tar.gz").write_bytes(whole)
+    archive.write_bytes(whole)
     run(str(made / "submit.sh"), PATH=path)
     assert (made / name / "marker").exists()
 
@@ -264,7 +265,7 @@ def test_starts_at_the_same_moment_unpack_the_environment_side_by_side(tmp_path:
     run(str(made / "submit.sh"), PATH=path)
 
     assert [file.name for file in (made / name).iterdir()] == ["others"]
-    assert {file.name for file in made.iterdir()} == {"environment.tar.gz", "submit.sh", name}
+    assert {file.name for file in made.iterdir()} == {f"{name}.tar.gz", "submit.sh", name}
 
 
 def test_the_wheel_of_the_installed_amadou_can_be_installed(tmp_path: Path) -> None:
@@ -352,10 +353,15 @@ def test_the_connectors_of_a_job_decide_on_extras() -> None:
 def test_a_package_replaces_an_earlier_one() -> None:
     views = Path(shutil.copy(EXAMPLE / "views.py", "views.py"))
     packaged("views.py", "--no-environment", "--output", "made")
-    kept = {"environment-0123456789ab", "notes.txt", modules_in(Path("made")).name}  # a run may use them
+    kept = {
+        "environment-0123456789ab",
+        "environment-0123456789ab.tar.gz",
+        "notes.txt",
+        modules_in(Path("made")).name,
+    }  # a run may use them
     views.write_text(views.read_text() + "# new\n")
     Path("made", "environment-0123456789ab").mkdir()
-    for name in ("notes.txt", "environment.tar.gz"):
+    for name in ("notes.txt", "environment-0123456789ab.tar.gz"):
         Path("made", name).touch()
 
     packaged("views.py", "--no-environment", "--output", "made")
@@ -430,7 +436,8 @@ def test_the_script_runs_the_example_on_a_cluster_whose_machines_have_only_spark
     spark_home = Path(pytest.importorskip("pyspark").__file__).parent
     shown = packaged(str(EXAMPLE / "views.py"), "--output", str(tmp_path / "made"))
     assert f"Python {sys.version.split()[0]} as /" in shown
-    with tarfile.open(tmp_path / "made" / "environment.tar.gz") as archive:
+    (path,) = Path(tmp_path, "made").glob("environment-*.tar.gz")
+    with tarfile.open(path) as archive:
         packages = {name.split("/")[3] for name in archive.getnames() if name.count("/") == 3}
     assert {"amadou", "amadou_plugins", "amadou_runtime", "pandas", "pyarrow"} <= packages
     assert not {"pyspark", "py4j"} & packages

@@ -18,10 +18,10 @@ from amadou.errors import ProjectError
 from amadou_runtime.command.load_job import TargetParts, load_job, parts_of
 from amadou_runtime.command.packed_environment import Requirements, create_environment, pack_environment
 from amadou_runtime.command.packed_job import (
-    ARCHIVE,
+    ARCHIVE_SUFFIX,
     PROGRAM,
     SCRIPT,
-    environment_name,
+    named_by_checksum,
     spark_options,
     write_modules,
     write_program,
@@ -66,27 +66,29 @@ def make_package(
             made.mkdir()
             modules = write_modules(made, sources(), with_amadou=not environment)
             write_program(made / PROGRAM, parts.module, parts.name)
-            python = name = None
+            python = archive = None
             if environment:
                 wanted = Requirements(sorted({"cluster", *_extras_of(job), *extras}), _project_of(parts), requirements)
-                python = _make_environment(Path(temporary), made, modules, wanted, python_prefix)
-                name = environment_name(made / ARCHIVE)
+                packed = made / f"environment{ARCHIVE_SUFFIX}"
+                python = _make_environment(Path(temporary), packed, modules, wanted, python_prefix)
+                archive = named_by_checksum(packed).name
             else:
                 _check_program(sys.executable, made, modules)
+            name = archive and archive.removesuffix(ARCHIVE_SUFFIX)
             write_script(made / SCRIPT, job.name, modules, name)
             _replace(directory, made)
-        return _shown(directory, spark_options(job.name, modules, name), python)
+        return _shown(directory, spark_options(job.name, modules, name), archive, python)
     except OSError as error:
         raise ProjectError(f"{directory} cannot be written ({error}): choose a different --output") from error
 
 
-def _make_environment(work: Path, made: Path, modules: str, wanted: Requirements, python_prefix: str | None) -> str:
+def _make_environment(work: Path, archive: Path, modules: str, wanted: Requirements, python_prefix: str | None) -> str:
     """Create and pack an environment. Return the path of the interpreter that the packed environment refers to."""
     with Console(stderr=True).status(f"installing amadou[{','.join(wanted.extras)}] and the requirements") as status:
         create_environment(work / "environment", wanted, work)
-        _check_program(str(work / "environment" / "bin" / "python"), made, modules)
+        _check_program(str(work / "environment" / "bin" / "python"), archive.parent, modules)
         status.update("packing the environment")
-        return pack_environment(work / "environment", made / ARCHIVE, python_prefix)
+        return pack_environment(work / "environment", archive, python_prefix)
 
 
 def _check_program(python: str, made: Path, modules: str) -> None:
@@ -101,7 +103,8 @@ def _check_program(python: str, made: Path, modules: str) -> None:
     if done.returncode != 0 and not _IN_SPARK.search(error):
         raise ProjectError(
             f"the packed job cannot be imported ({error}): add what it needs to a pyproject.toml next to the job's "
-            "file or to --requirements. Data files next to modules are not packed: let pip install them as well"
+            f"file or to --requirements. Data files next to modules are not packed: let pip install them as well. The "
+            f"job's file cannot be named {PROGRAM}"
         )
 
 
@@ -133,11 +136,11 @@ def _is_package(directory: Path) -> bool:
 
 
 def _replace(directory: Path, made: Path) -> None:
-    """Move new files to the output directory, and remove those of an earlier package that no run uses."""
+    """Move new files to the output directory. Files of an earlier package whose names contain a checksum stay."""
     with TemporaryDirectory(prefix=".new-", dir=directory) as new:
         for path in made.iterdir():
             shutil.move(path, new)
-        for name in (PROGRAM, SCRIPT, ARCHIVE):
+        for name in (PROGRAM, SCRIPT):
             (directory / name).unlink(missing_ok=True)
         for path in Path(new).iterdir():
             path.rename(directory / path.name)
@@ -162,17 +165,17 @@ def _project_of(parts: TargetParts) -> Path | None:
     return directory if is_project else None
 
 
-def _shown(directory: Path, options: Sequence[str], python: str | None) -> str:
+def _shown(directory: Path, options: Sequence[str], archive: str | None, python: str | None) -> str:
     """Return a text that says what was made and how to submit it."""
     lines = [
         f"{directory / SCRIPT} --master URL -- --checkpoint DIR",
         f"  runs: spark-submit {' '.join(options)} --master URL {PROGRAM} --checkpoint DIR",
     ]
-    if python is None:
+    if archive is None:
         return "\n".join([*lines, "Each machine needs Python with the requirements of amadou[cluster] and of the job."])
-    size = (directory / ARCHIVE).stat().st_size / 1_000_000
+    size = (directory / archive).stat().st_size / 1_000_000
     lines += [
-        f"{directory / ARCHIVE}: {size:.0f} MB, without the Python interpreter",
+        f"{directory / archive}: {size:.0f} MB, without the Python interpreter",
         f"Each machine needs Python {platform.python_version()} as {python}, and the same kind of system as this one.",
     ]
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from amadou_runtime.spark.modules import ModuleSource
 
 PROGRAM = "run_packaged_job.py"
 SCRIPT = "submit.sh"
-ARCHIVE = "environment.tar.gz"
+ARCHIVE_SUFFIX = ".tar.gz"
 
 _OURS = ("amadou", "amadou_runtime", "amadou_plugins")
 _PROGRAM = '''"""Runs the packaged job with spark-submit. Written by `amadou package`."""
@@ -58,7 +58,7 @@ _UNPACK = """\
 if [ ! -d {environment} ]; then
     partial=$(mktemp -d environment.XXXXXX)
     trap 'rm -rf "$partial"' EXIT
-    tar -xzf {archive} -C "$partial"
+    tar -xzf {environment}{suffix} -C "$partial"
     [ -d {environment} ] || mv "$partial" {environment}
     rm -rf "$partial"
 fi
@@ -67,8 +67,7 @@ fi
 
 
 def write_modules(directory: Path, sources: Mapping[str, ModuleSource], *, with_amadou: bool) -> str:
-    """Write a zip file with modules, and optionally with amadou, from which Python can import them. Return its name,
-    which contains its checksum: a driver imports modules until it ends, so no later package may replace the file.
+    """Write a zip file with modules, and optionally with amadou, from which Python can import them. Return its name.
 
     :param sources: the modules by name
     """
@@ -83,7 +82,7 @@ def write_modules(directory: Path, sources: Mapping[str, ModuleSource], *, with_
                 archive.writestr(place + file, _encoded(zlib.decompress(source.packed)))
         if with_amadou:
             _add_amadou(archive)
-    return path.rename(directory / f"modules-{_checksum(path)}.zip").name
+    return named_by_checksum(path).name
 
 
 def _encoded(source: bytes) -> bytes:
@@ -111,13 +110,13 @@ def write_program(path: Path, module: str, name: str) -> None:
     path.write_text(_PROGRAM.format(module=module, name=name), encoding="utf-8")
 
 
-def environment_name(archive: Path) -> str:
-    """Return the name of the directory into which an archive is unpacked. Another archive has another name."""
-    return f"environment-{_checksum(archive)}"
-
-
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+def named_by_checksum(path: Path) -> Path:
+    """Rename a file of a package so that its name contains its checksum, and return the new path. A run reads its files
+    until it ends, so no later package may replace them.
+    """
+    stem, _, suffix = path.name.partition(".")
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    return path.rename(path.with_name(f"{stem}-{checksum}.{suffix}"))
 
 
 def write_script(path: Path, job: str, modules: str, environment: str | None) -> None:
@@ -129,7 +128,7 @@ def write_script(path: Path, job: str, modules: str, environment: str | None) ->
     """
     text = _SCRIPT.format(
         script=SCRIPT,
-        unpack="" if environment is None else _UNPACK.format(archive=ARCHIVE, environment=environment),
+        unpack="" if environment is None else _UNPACK.format(environment=environment, suffix=ARCHIVE_SUFFIX),
         options=" \\\n    ".join(spark_options(job, modules, environment)),
         program=PROGRAM,
     )
@@ -146,7 +145,8 @@ def spark_options(job: str, modules: str, environment: str | None) -> list[str]:
     """
     options = [f"--name {shlex.quote(job)}", f"--py-files {modules}"]
     if environment is not None:
-        options += [f"--archives {ARCHIVE}#{environment}", f"--conf spark.pyspark.python=./{environment}/bin/python"]
+        archive = f"{environment}{ARCHIVE_SUFFIX}"
+        options += [f"--archives {archive}#{environment}", f"--conf spark.pyspark.python=./{environment}/bin/python"]
     return options
 
 
