@@ -63,8 +63,9 @@ def test_a_run_outlasts_a_broker_and_reads_the_partitions_that_a_topic_gains(
 
     bring(0, 100)
     bring(1, 50)
-    source = KafkaSource(incoming, server, max_records_per_batch=60)
-    job = Job("numbering", Numbering(), {"in": source}, {"numbered": KafkaSink(outgoing, server)})
+    source = KafkaSource(incoming, server, max_records_per_batch=60, give_up_after=timedelta(seconds=2 * PATIENCE))
+    sink = KafkaSink(outgoing, server, give_up_after=timedelta(seconds=2 * PATIENCE))
+    job = Job("numbering", Numbering(), {"in": source}, {"numbered": sink})
     running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="1 second")
     try:
         wait_for(lambda: len(numbered(server, outgoing)) == 150, running)
