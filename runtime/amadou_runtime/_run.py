@@ -15,7 +15,7 @@ import attrs
 
 from amadou import DeadLetterReport, Job, RunSummary
 from amadou.errors import JobError, SavepointError
-from amadou.remote_files import is_remote
+from amadou.remote_files import is_remote, local_path
 from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.interval import interval
@@ -123,7 +123,7 @@ def _needs_spark(savepoint: str, engine: str) -> bool:
 
 def _may_resume(checkpoint: str | None) -> bool:
     """Return `True` if a checkpoint may exist already."""
-    return checkpoint is not None and (is_remote(checkpoint) or Path(checkpoint.removeprefix("file:")).exists())
+    return checkpoint is not None and (is_remote(checkpoint) or Path(local_path(checkpoint)).exists())
 
 
 def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:

@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Any
 
 from amadou._connector import BufferingWriter, Sink, SinkBatch, SinkWriter, Source
 from amadou.errors import SourceError
+from amadou.remote_files import local_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +107,7 @@ def local_directory(checkpoint: str, source: str) -> "Path":
     """
     from pathlib import Path
 
-    path = checkpoint.removeprefix("file://").removeprefix("file:")
+    path = local_path(checkpoint)
     if "://" in path:
         raise SourceError(f"{source} cannot store its records in the checkpoint {checkpoint}: use a local checkpoint")
     return Path(path)

@@ -4,6 +4,7 @@ from typing import Any
 
 from amadou import Job, Sink
 from amadou.errors import JobError
+from amadou.remote_files import local_path
 from amadou.text import qualified
 from amadou_runtime.core.several_sinks import SeveralSinks
 from amadou_runtime.plugins.hooks import plugins_of
@@ -60,7 +61,7 @@ def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
     :param checkpoint: the checkpoint's directory; `None` for a run without a checkpoint
     :raises JobError: a sink is missing, and there is no checkpoint
     """
-    directory = None if checkpoint is None else checkpoint.removeprefix("file://").removeprefix("file:")
+    directory = None if checkpoint is None else local_path(checkpoint)
     added = {name: _own_sinks(stage, name, directory) for name, stage in job.by_stage.items()}
     missing = [qualified(stage, port) for stage, sinks in added.items() for port in sinks]
     if missing and directory is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from amadou.errors import CheckpointError
-from amadou.remote_files import RemoteDirectory
+from amadou.remote_files import RemoteDirectory, local_path
 from amadou_runtime.spark.local_file import write_file
 
 _Result = TypeVar("_Result")
@@ -79,7 +79,7 @@ def local_files(checkpoint: str) -> "LocalFiles | None":
     :param checkpoint: the directory, as an absolute path or a URI
     """
     if checkpoint.startswith(("/", "file:")):
-        path = Path(checkpoint.removeprefix("file://").removeprefix("file:"))
+        path = Path(local_path(checkpoint))
         return LocalFiles(checkpoint, path) if path.exists() else None
     return None
 

@@ -93,22 +93,21 @@ def start(
     :raises SinkError: a sink cannot be written to
     :raises RunError: Spark cannot start a source or the query
     """
-    kept = None if checkpoint is None else checkpoint_files(spark, absolute(checkpoint)).checkpoint
+    files = checkpoint_files(spark, _temporary() if checkpoint is None else absolute(checkpoint))
+    kept = None if checkpoint is None else files.checkpoint
     job = with_all_sinks(job, kept)
     check_connectors(job)
     if schedule is not None and schedule.every is not None:
         check_reads_state()
-    checkpoint = kept or _temporary()
     assert isinstance(job.key_groups, int)
-    own = own_session(spark, job.key_groups, checkpoint, conf)
-    files = checkpoint_files(own, checkpoint)
+    own = own_session(spark, job.key_groups, files.checkpoint, conf)
     if trigger is None and is_bounded(job):
         trigger = AVAILABLE_NOW
     if kept is None and trigger != AVAILABLE_NOW:
         _logger.warning(_NOT_RESUMED, job.name)
     with Lease(files) as lease:
         if from_savepoint is not None:
-            loading = own_session(spark, job.key_groups, checkpoint, {**conf, **LOADING_CONF})
+            loading = own_session(spark, job.key_groups, files.checkpoint, {**conf, **LOADING_CONF})
             load_savepoint(loading, files, job, from_savepoint)
         running = _query(job, own, files, hooks, trigger, after, letters, flush=flush, is_kept=kept is not None)
         running.hold(lease, None if kept is None else SavepointService(own, files, job.name, schedule))

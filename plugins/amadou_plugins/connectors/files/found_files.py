@@ -17,8 +17,7 @@ import attrs
 
 from amadou import Param
 from amadou.errors import SourceError
-from amadou.remote_files import RemoteDirectory, is_remote
-from amadou_plugins.connectors.files.path import local_path
+from amadou.remote_files import RemoteDirectory, is_remote, local_path
 
 PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 """Functions that open compressed files, by file name suffix."""

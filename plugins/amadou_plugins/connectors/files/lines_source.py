@@ -5,9 +5,9 @@ from typing import IO, Any
 
 import attrs
 
+from amadou.remote_files import local_path
 from amadou_plugins.connectors.files.file_source import FileSource
 from amadou_plugins.connectors.files.found_files import PACKED, opened, reading
-from amadou_plugins.connectors.files.path import local_path
 
 LINE_END = re.compile(rb"[\r\n]")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -14,8 +14,8 @@ import attrs
 
 from amadou import Param, SinkBatch, SinkWriter
 from amadou.errors import SinkError
+from amadou.remote_files import local_path
 from amadou_plugins.connectors._last_commits import LastCommits
-from amadou_plugins.connectors.files.path import local_path
 
 
 class Content(Protocol):

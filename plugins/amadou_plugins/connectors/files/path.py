@@ -1,7 +1,6 @@
 """Handles paths as users write them: relative, with a scheme, or as a `Param`."""
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,3 @@ def check_path(error: type[AmadouError], connector: str, path: Any) -> None:
     """
     if not isinstance(path, Param) and (not isinstance(path, str) or not path):
         raise error(f"{connector} needs a path, such as views/, not {path!r}")
-
-
-def local_path(path: str) -> str:
-    """Return a local path without a leading ``file:`` or ``file://``."""
-    return re.sub(r"^file:(//)?(?=/)", "", path)

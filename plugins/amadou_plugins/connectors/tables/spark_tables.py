@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from amadou.errors import SinkError
@@ -64,13 +65,14 @@ def explained(spark: Any, problem: str, advice: Sequence[tuple[str, str]]) -> It
         raise
     except Exception as error:  # pyspark and py4j raise many types
         reason = java_message(error).rstrip(".: ")
-        found = _matching(advice, reason) or advice_on(_with_causes(error)) or _matching(_ADVICE, reason)
-        what_to_do = "" if found is None else f": {found.format(version=spark_release(spark))}"
-        raise SinkError(f"{problem}: {reason}{what_to_do}") from error
+        matching = partial(_matching, reason, spark_release(spark))
+        what_to_do = matching(advice) or advice_on(_with_causes(error)) or matching(_ADVICE)
+        raise SinkError(": ".join(filter(None, (problem, reason, what_to_do)))) from error
 
 
-def _matching(advice: Sequence[tuple[str, str]], reason: str) -> str | None:
-    return next((what_to_do for pattern, what_to_do in advice if re.search(pattern, reason)), None)
+def _matching(reason: str, version: str, advice: Sequence[tuple[str, str]]) -> str | None:
+    found = (what_to_do for pattern, what_to_do in advice if re.search(pattern, reason))
+    return next((what_to_do.format(version=version) for what_to_do in found), None)
 
 
 def _with_causes(error: Any) -> str:

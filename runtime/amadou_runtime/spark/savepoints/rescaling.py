@@ -17,7 +17,7 @@ import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError
-from amadou.remote_files import RemoteDirectory
+from amadou.remote_files import RemoteDirectory, local_path
 from amadou_runtime.core.references import REFERENCES
 from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.fitting import check_stages, check_state_fits
@@ -168,7 +168,7 @@ def _plan(
 def _default_savepoint(files: Files) -> str:
     name = f"savepoints/before-rescale-{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
     free = next(each for each in (f"{name}{end}" for end in _ends()) if not files.exists(each))
-    return f"{files.checkpoint.removeprefix('file:')}/{free}"
+    return f"{local_path(files.checkpoint)}/{free}"
 
 
 def _ends() -> Iterator[str]:

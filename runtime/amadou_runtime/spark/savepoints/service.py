@@ -19,10 +19,9 @@ from typing import Any, Final
 import attrs
 
 from amadou.errors import AmadouError, CheckpointError
-from amadou.remote_files import RemoteDirectory, is_remote
+from amadou.remote_files import RemoteDirectory, is_remote, local_path
 from amadou.text import shown_error
 from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest
-from amadou_runtime.spark.checkpoint import absolute
 from amadou_runtime.spark.clock import last_commit
 from amadou_runtime.spark.files import Files, LocalFiles
 from amadou_runtime.spark.lease import holder_of
@@ -64,9 +63,7 @@ class SavepointService:
         self._files = files
         self._name = name
         self._schedule = schedule
-        self._directory = (schedule and schedule.directory) or absolute(
-            f"{files.checkpoint.removeprefix('file:')}/savepoints"
-        )
+        self._directory = (schedule and schedule.directory) or f"{local_path(files.checkpoint)}/savepoints"
         """The directory of the schedule."""
         self._retained = int(spark.conf.get(_RETAINED_SETTING))
         self._lock = threading.Lock()
