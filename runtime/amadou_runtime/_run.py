@@ -15,7 +15,7 @@ import attrs
 
 from amadou import DeadLetterReport, Job, RunSummary
 from amadou.errors import JobError, SavepointError
-from amadou.remote_files import is_remote, local_path
+from amadou.paths import is_remote, local_path
 from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.interval import interval

@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Any
 
 from amadou._connector import BufferingWriter, Sink, SinkBatch, SinkWriter, Source
 from amadou.errors import SourceError
-from amadou.remote_files import local_path
+from amadou.paths import local_path
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-__all__ = ["RemoteDirectory", "advice_on", "is_remote", "java_message", "local_path", "running_context"]
+__all__ = ["RemoteDirectory", "advice_on", "java_message", "running_context"]
 
 _Result = TypeVar("_Result")
-_SCHEME: Final = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 _ADVICE: Final = (
     (r'No FileSystem for scheme "s3n?"', "write s3a:// rather than s3://, which only Amazon EMR has"),
     (
@@ -40,16 +39,6 @@ _ADVICE: Final = (
 
 _PACKAGES: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure", "gs": "hadoop-gcp"}
 """Hadoop's packages by scheme. Hadoop before 3.5 has none for gs."""
-
-
-def is_remote(path: str) -> bool:
-    """Return `True` if a path is in a file system that only Spark can access, such as ``s3a://`` or ``hdfs://``."""
-    return _SCHEME.match(path) is not None
-
-
-def local_path(path: str) -> str:
-    """Return a local path without a leading ``file:`` or ``file://``."""
-    return re.sub(r"^file:(//)?(?=/)", "", path)
 
 
 def running_context() -> Any:

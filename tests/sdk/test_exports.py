@@ -16,6 +16,7 @@ import amadou.errors
 import amadou.event_time
 import amadou.fields
 import amadou.hookspecs
+import amadou.paths
 import amadou.remote_files
 import amadou.text
 import amadou_plugins
@@ -25,6 +26,7 @@ ROOTS = {package.__name__: Path(package.__file__ or "").parent for package in (a
 PUBLIC = {
     amadou.__name__: {*amadou.__all__},
     "amadou.data_source": {*amadou.data_source.__all__},
+    "amadou.paths": {*amadou.paths.__all__},
     "amadou.remote_files": {*amadou.remote_files.__all__},
     "amadou.dependencies": {*amadou.dependencies.__all__},
     **{
@@ -105,7 +107,16 @@ def test_amadou_exports() -> None:
 
 
 @pytest.mark.parametrize(
-    "package", [amadou, amadou.data_source, amadou.remote_files, amadou.dependencies, amadou_runtime, amadou_plugins]
+    "package",
+    [
+        amadou,
+        amadou.data_source,
+        amadou.paths,
+        amadou.remote_files,
+        amadou.dependencies,
+        amadou_runtime,
+        amadou_plugins,
+    ],
 )
 def test_what_is_exported_exists(package: object) -> None:
     names = getattr(package, "__all__", [])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amadou.engine import shown_bytes
-from amadou.remote_files import is_remote
+from amadou.paths import is_remote
 from amadou_runtime.command.options import ConfOption, MasterOption, errors_as_messages, pairs
 
 if TYPE_CHECKING:

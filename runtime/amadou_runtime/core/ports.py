@@ -4,7 +4,7 @@ from typing import Any
 
 from amadou import Job, Sink
 from amadou.errors import JobError
-from amadou.remote_files import local_path
+from amadou.paths import local_path
 from amadou.text import qualified
 from amadou_runtime.core.several_sinks import SeveralSinks
 from amadou_runtime.plugins.hooks import plugins_of

@@ -8,7 +8,7 @@ import attrs
 
 from amadou import Job
 from amadou.errors import CheckpointError
-from amadou.remote_files import is_remote
+from amadou.paths import is_remote
 from amadou.text import qualified
 from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.returned_sources import check_returned

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from amadou.errors import CheckpointError
-from amadou.remote_files import RemoteDirectory, local_path
+from amadou.paths import local_path
+from amadou.remote_files import RemoteDirectory
 from amadou_runtime.spark.local_file import write_file
 
 _Result = TypeVar("_Result")

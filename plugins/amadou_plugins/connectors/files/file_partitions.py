@@ -7,7 +7,7 @@ from zlib import crc32
 
 from amadou import Param
 from amadou.errors import SourceError
-from amadou.remote_files import local_path
+from amadou.paths import local_path
 
 
 def check_partition_by(given: Any) -> None:

@@ -9,7 +9,7 @@ import attrs
 
 from amadou import Param, Sink, SinkBatch, SinkWriter
 from amadou.errors import SinkError
-from amadou.remote_files import is_remote
+from amadou.paths import is_remote
 from amadou_plugins.connectors.files.part_files import Content, PartFiles
 from amadou_plugins.connectors.files.path import check_path, path_text
 from amadou_plugins.connectors.files.remote_parts import RemoteParts

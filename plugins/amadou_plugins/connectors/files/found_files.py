@@ -17,7 +17,8 @@ import attrs
 
 from amadou import Param
 from amadou.errors import SourceError
-from amadou.remote_files import RemoteDirectory, is_remote, local_path
+from amadou.paths import is_remote, local_path
+from amadou.remote_files import RemoteDirectory
 
 PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 """Functions that open compressed files, by file name suffix."""

@@ -5,7 +5,7 @@ from typing import IO, Any
 
 import attrs
 
-from amadou.remote_files import local_path
+from amadou.paths import local_path
 from amadou_plugins.connectors.files.file_source import FileSource
 from amadou_plugins.connectors.files.found_files import PACKED, opened, reading
 

@@ -14,7 +14,7 @@ import attrs
 
 from amadou import Param, SinkBatch, SinkWriter
 from amadou.errors import SinkError
-from amadou.remote_files import local_path
+from amadou.paths import local_path
 from amadou_plugins.connectors._last_commits import LastCommits
 
 

@@ -13,7 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from amadou.errors import SavepointError
-from amadou.remote_files import RemoteDirectory, is_remote
+from amadou.paths import is_remote
+from amadou.remote_files import RemoteDirectory
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.manifest import MANIFEST, read_manifest
 

@@ -17,7 +17,8 @@ import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError
-from amadou.remote_files import RemoteDirectory, local_path
+from amadou.paths import local_path
+from amadou.remote_files import RemoteDirectory
 from amadou_runtime.core.references import REFERENCES
 from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.fitting import check_stages, check_state_fits

@@ -19,7 +19,8 @@ from typing import Any, Final
 import attrs
 
 from amadou.errors import AmadouError, CheckpointError
-from amadou.remote_files import RemoteDirectory, is_remote, local_path
+from amadou.paths import is_remote, local_path
+from amadou.remote_files import RemoteDirectory
 from amadou.text import shown_error
 from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest
 from amadou_runtime.spark.clock import last_commit

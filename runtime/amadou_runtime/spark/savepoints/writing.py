@@ -12,7 +12,7 @@ import attrs
 
 from amadou.engine import pack, unpack
 from amadou.errors import AmadouError, CheckpointError
-from amadou.remote_files import is_remote
+from amadou.paths import is_remote
 from amadou.text import qualified
 from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.job_savepoint import write_job_savepoint
