@@ -1,5 +1,6 @@
 """Runs jobs and replays their dead letters: `run`, `start` and `replay`."""
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from amadou_runtime.spark.savepoints.service import Schedule
 
 _POLL = timedelta(seconds=0.25)
+_logger = logging.getLogger("amadou")
 
 
 def run(
@@ -187,6 +189,8 @@ def _run_on_spark(
             running = process(after=running, flush=flushing)
             _follow(running, requests, on_progress)
             summary = summary.then(running.summary)
+        if requests.savepoint.is_set():
+            _logger.warning("no savepoint was written: SIGUSR1 came when the run was ending. Run amadou savepoint")
         if to_savepoint is not None:
             assert checkpoint is not None
             write_savepoint(spark, absolute(checkpoint), to_savepoint)
@@ -263,7 +267,8 @@ def _follow(running: "RunningJob", requests: _Requests, on_progress: Callable[[P
             on_progress(running.progress)
         if requests.savepoint.is_set():
             requests.savepoint.clear()
-            running.ask_for_savepoint()
+            if running.ask_for_savepoint() is None:
+                _logger.warning("no savepoint was written after SIGUSR1: the run has no checkpoint (--checkpoint)")
         if requests.stop.is_set():
             running.stop()
     if on_progress is not None:

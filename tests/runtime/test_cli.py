@@ -178,12 +178,9 @@ def test_a_program_shows_its_own_errors_likewise(capsys: pytest.CaptureFixture[s
 
 def test_a_program_takes_the_options_of_run_without_the_target(capsys: pytest.CaptureFixture[str]) -> None:
     job = load_job("cli_totals.py")
-    with pytest.raises(SystemExit) as ended:
-        main(job, ["-p", "VIEWS=views.jsonl", "--engine", "embedded"])
-    assert ended.value.code == 0
+    main(job, ["-p", "VIEWS=views.jsonl", "--engine", "embedded"])
     assert outputs() == [{"a": 1}, {"a": 3}]
-    with pytest.raises(SystemExit):
-        main(job, ["--help"])
+    main(job, ["--help"])
     shown = capsys.readouterr().out
     assert "Run the job totals until its input ends" in shown
     assert "TARGET" not in shown

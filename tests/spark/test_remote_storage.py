@@ -132,11 +132,16 @@ def test_savepoints_are_written_and_loaded_and_checkpoints_rescaled(place: Remot
     bring(place, 2, "a")
     process(job(place.path), spark, second, from_savepoint=savepoint)
     assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+    bring(place, 3, "c")
+    process(job(place.path), spark, second, from_savepoint=savepoint)  # the same command, as after a failure
+    place.remove("kept")
+    process(job(place.path), spark, second, from_savepoint=savepoint)
+    assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1)]
     done = rescale(spark, second, partitions=3, store="log")
     assert done.savepoint.startswith(f"{second}/savepoints/before-rescale-")
-    bring(place, 3, "b")
+    bring(place, 4, "b")
     process(job(place.path), spark, second)
-    assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]
+    assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("c", 1)]
 
 
 def test_dead_letters_without_a_sink_are_in_the_checkpoint(place: RemoteDirectory, spark: Any) -> None:

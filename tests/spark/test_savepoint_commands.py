@@ -277,8 +277,7 @@ def test_a_run_takes_savepoints_at_intervals_and_keeps_some(place: Place, spark:
     by_signal.look()
     assert not (tmp_path / "asked").exists()
     by_signal.ask()
-    by_signal.look()
-    by_signal.wait()
+    by_signal.wait()  # as at the end of a run
     assert len(list((tmp_path / "asked").iterdir())) == 1
 
 
@@ -303,6 +302,17 @@ def test_a_signal_makes_a_run_take_a_savepoint(tmp_path: Path) -> None:
         assert process.wait() == 0, shown
     (path,) = (tmp_path / "asked").iterdir()
     Savepoint(path).verify()
+
+
+def test_a_signal_to_a_run_without_a_checkpoint_is_answered(
+    place: Place, spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.add("x")
+    running, requests = start(place.job(), spark, trigger="0 seconds"), _run._Requests()
+    requests.savepoint.set()
+    requests.stop.set()
+    _run._follow(running, requests, None)
+    assert "no savepoint was written after SIGUSR1: the run has no checkpoint (--checkpoint)" in caplog.text
 
 
 def test_a_batch_waits_if_spark_would_remove_the_state_of_a_savepoint(place: Place, spark: Any) -> None:

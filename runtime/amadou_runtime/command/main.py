@@ -4,7 +4,7 @@ from amadou import Job
 
 
 def main(job: Job, argv: Sequence[str] | None = None) -> None:
-    """Run a job from the command line, then exit. Use this function in job files that are also programs.
+    """Run a job from the command line. Use this function in job files that are also programs.
 
     ::
 
@@ -16,6 +16,8 @@ def main(job: Job, argv: Sequence[str] | None = None) -> None:
 
     :param job: the job
     :param argv: the command-line arguments; by default, the program's own arguments
+    :raises SystemExit: the run has failed (status 1), or the arguments are wrong (status 2). After a run that succeeds,
+        the function returns: some platforms take any `SystemExit` for a failure
     """
     from amadou_runtime.command.run_command import run_program  # importing typer is slow
 

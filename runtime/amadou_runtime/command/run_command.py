@@ -232,7 +232,7 @@ def _console(wanted: bool, port: int | None, host: str | None, *, actions: bool)
 
 
 def run_program(job: Job, argv: Sequence[str] | None) -> None:
-    """Run a job as its own program, and exit."""
+    """Run a job as its own program, and exit if it fails."""
     # The job takes the place of the target so that the command has only options. typer reads attributes that a
     # `partial` lacks, so set them here.
     command: Callable[..., None] = partial(run_job, job)  # type: ignore[arg-type]
@@ -240,4 +240,8 @@ def run_program(job: Job, argv: Sequence[str] | None) -> None:
     command.__name__ = "run"
     app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.command(help=(run_job.__doc__ or "").replace("a job", f"the job {job.name}", 1))(command)
-    app(args=None if argv is None else list(argv), prog_name=Path(sys.argv[0]).name)
+    try:
+        app(args=None if argv is None else list(argv), prog_name=Path(sys.argv[0]).name)
+    except SystemExit as end:
+        if end.code:
+            raise

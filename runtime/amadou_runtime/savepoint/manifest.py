@@ -148,28 +148,27 @@ def read_manifest(directory: Path) -> JobManifest:
 
     :raises SavepointError: the directory is not a savepoint that this release can read
     """
-    version, fields = _read(directory)
-    return Manifest.of_fields(fields) if version == _FORMAT else StagesManifest(**fields)
-
-
-def _to_json(version: int, manifest: JobManifest) -> str:
-    fields = {"format": version, **attrs.asdict(manifest)}
-    return json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=2) + "\n"
-
-
-def _read(directory: Path) -> tuple[int, dict[str, Any]]:
-    """Return the format and the fields of a manifest."""
     savepoint = str(directory)
     check_path(directory)
     try:
-        text = (directory / MANIFEST).read_text("utf-8")
+        content = (directory / MANIFEST).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise SavepointError(savepoint, _not_found(directory)) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise SavepointError(savepoint, f"{MANIFEST} cannot be read: check the file ({error})") from error
+    return parsed_manifest(content, savepoint)
+
+
+def parsed_manifest(content: bytes, savepoint: str) -> JobManifest:
+    """Return a manifest.
+
+    :param content: the content of the file
+    :param savepoint: the savepoint, for errors
+    :raises SavepointError: the file is damaged, or of a release that this one does not know
+    """
     damaged = f"{MANIFEST} is damaged or incomplete. Copy the savepoint again, or use another"
     try:
-        fields = json.loads(text)
+        fields = json.loads(content)
         version = fields["format"]
     except (ValueError, TypeError, KeyError) as error:
         raise SavepointError(savepoint, f"{damaged} ({error!r})") from error
@@ -183,7 +182,12 @@ def _read(directory: Path) -> tuple[int, dict[str, Any]]:
     if checksum != _checksum(fields):
         raise SavepointError(savepoint, f"{damaged} (its checksum is wrong)")
     del fields["format"]
-    return version, fields
+    return Manifest.of_fields(fields) if version == _FORMAT else StagesManifest(**fields)
+
+
+def _to_json(version: int, manifest: JobManifest) -> str:
+    fields = {"format": version, **attrs.asdict(manifest)}
+    return json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=2) + "\n"
 
 
 def check_path(directory: Path) -> None:

@@ -5,7 +5,6 @@ files: first the state, and last the manifest, without which a directory is not 
 copies it to each machine that needs it.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from amadou.errors import SavepointError
 from amadou.paths import is_remote
 from amadou.remote_files import RemoteDirectory
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
-from amadou_runtime.savepoint.manifest import MANIFEST, read_manifest
+from amadou_runtime.savepoint.manifest import MANIFEST, parsed_manifest, read_manifest
 
 
 def open_savepoint(spark: Any, directory: str) -> JobSavepoint:
@@ -53,8 +52,8 @@ def savepoint_id(spark: Any, directory: str) -> str | None:
         if not is_remote(directory):
             return read_manifest(Path(directory)).id
         manifest = RemoteDirectory(directory.rstrip("/"), spark.sparkContext).read(MANIFEST)
-        return None if manifest is None else str(json.loads(manifest)["id"])
-    except (SavepointError, OSError, ValueError, KeyError):
+        return None if manifest is None else parsed_manifest(manifest, directory).id
+    except (SavepointError, OSError):
         return None
 
 

@@ -114,9 +114,12 @@ class SavepointService:
             self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the savepoint that is being taken."""
+        """Wait for the savepoint that is being taken. Then take the one that a signal has requested, if any."""
         if self._thread is not None:
             self._thread.join()
+        if self._is_asked:
+            self.look()
+            self.wait()
 
     def _requested(self) -> str | None:
         """Return the name of a file that requests a savepoint; `None` if there is none."""
