@@ -170,5 +170,7 @@ def _log_ignored(ignored: "sys.UnraisableHookArgs") -> None:
     """Log an error that Python cannot raise, such as one of `__del__`."""
     error = ignored.exc_value
     if error is not None:
-        place = f"{ignored.err_msg or 'Exception ignored in'}: {shown_value(ignored.object)}"
+        place = ignored.err_msg or "Exception ignored in"
+        if ignored.object is not None:  # from Python 3.14 on, the message may name it
+            place = f"{place}: {shown_value(ignored.object)}"
         _logger.error("%s (%s)", shown_error(error), place, exc_info=(type(error), error, ignored.exc_traceback))
