@@ -195,7 +195,6 @@ def test_a_name_that_cannot_be_used_is_rejected_in_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
 @pytest.mark.parametrize("name", ["Click_Counts", "a--b", "a__b"])
 def test_the_image_installs_the_wheel_of_the_last_version(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import sysconfig
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,8 +26,7 @@ def spark_home() -> Path:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    isolation = ["--no-isolation"] if find_spec("hatchling") else []
-    build = [sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", str(tmp_path), str(ROOT)]
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
     return next(tmp_path.glob("*.whl"))
 

@@ -79,7 +79,7 @@ def test_a_state_file_cut_short_is_told_each_time(play: Play, tmp_path: Path) ->
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     for _ in range(2):
         with pytest.raises(
-            RunError, match=r"(?s)batch 2 of 'counter' failed in Spark: .*state.*caused by: .*changelog"
+            RunError, match=r"(?s)batch 2 of 'counter' failed in Spark: .*state.*caused by: .*(changelog|1\.zip)"
         ):
             play(tmp_path / "checkpoint", "a", "b", "c")
 
@@ -87,7 +87,8 @@ def test_a_state_file_cut_short_is_told_each_time(play: Play, tmp_path: Path) ->
 def test_state_that_is_gone_is_told(play: Play, tmp_path: Path) -> None:
     play(tmp_path / "checkpoint", "a", "b")
     shutil.rmtree(tmp_path / "checkpoint" / "state")
-    with pytest.raises(RunError, match="state directory is empty or missing"):
+    before_41 = r"state/0/1/1\.changelog does not exist|FAILED_TO_READ_OPERATOR_METADATA"
+    with pytest.raises(RunError, match=rf"state directory is empty or missing|{before_41}"):
         play(tmp_path / "checkpoint", "a", "b", "c")
 
 
