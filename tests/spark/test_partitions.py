@@ -80,7 +80,7 @@ def test_partitions_that_are_far_apart_and_come_later_lose_nothing_and_the_one_b
         plugins=[reports],
     )
     checkpoint = str(tmp_path / "checkpoint")
-    running = start(job, spark, checkpoint=checkpoint, trigger="available-now")
+    running = start(job, spark, checkpoint=checkpoint, trigger="0 seconds")
     wait_for(lambda: len(reports.batches) > 1)
     running.stop()
     reached = running.summary.watermark
