@@ -25,6 +25,7 @@ from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.spark import modules as shipping
 from amadou_runtime.spark.reference_files import WorkerReferences
 from amadou_runtime.spark.worker_setup import check_amadou_version
+from amadou_runtime.spark.zip_imports import keep_zip_directories
 
 
 class Worker:
@@ -103,6 +104,7 @@ class Payload:
             workers = {name: self.worker(job, self.run, self.groups) for name, job in self._stages().items()}
             _workers[self.run] = workers
             _rest_collector()
+            keep_zip_directories()
         return workers[self.stage]
 
     def opened(self) -> Worker:
