@@ -208,7 +208,8 @@ def start(
     conf: Mapping[str, str] = MappingProxyType({}),
 ) -> "RunningJob":
     """Start a job on a Spark session and return immediately. The caller must stop the session. For the other parameters
-    and the errors, see `run`.
+    and the errors, see `run`. On Spark before 4.2, a run with several stages or idle sources may end while batches are
+    still due; a warning says so. `run` processes these batches, too.
 
     :param spark: the `SparkSession`
     :param conf: Spark SQL settings for this job, which override the session's settings and amadou's default settings
@@ -222,7 +223,17 @@ def start(
         running = start_on_spark(
             job, spark, hooks, checkpoint=checkpoint, from_savepoint=from_savepoint, trigger=trigger, conf=conf
         )
-    running.on_end = hooks.ended
+
+    def ended(outcome: RunSummary | Exception) -> None:
+        if running.goes_on and isinstance(outcome, RunSummary):
+            _logger.warning(
+                "job %s: batches are still due, which this version of Spark does not begin in a run that ends: start "
+                "the job again with its checkpoint, or use run() instead of start()",
+                job.name,
+            )
+        hooks.ended(outcome)
+
+    running.on_end = ended
     return running
 
 

@@ -161,6 +161,8 @@ def test_files_in_an_unknown_form_are_read_with_spark(
     place.add("k0", "k1")
     conf = {f"spark.sql.streaming.{setting}": value}
     run_with(conf, evolve(place.job(), state=store), place.path("state"), spark)
+    if f"spark.sql.streaming.{setting}" not in Path(place.path("state"), "offsets", "0").read_text():
+        pytest.skip("this version of Spark has no such setting")
     asked: list[Any] = []
 
     def get_spark() -> Any:
