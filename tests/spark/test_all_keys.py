@@ -119,8 +119,12 @@ def test_listing_the_keys_of_a_local_checkpoint_does_not_start_spark(checkpoint:
     assert [json.loads(line)["key"] for line in done.stdout.splitlines()] == ["big", 17, "<script>"]
 
 
-def test_plugins_find_the_biggest_keys_in_another_process(checkpoint: str, tmp_path: Path) -> None:
+def test_plugins_find_the_biggest_keys_in_another_process(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Secret("swordfish")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.py").write_text("raise ImportError('modules in the working directory are not for this process')")
     state = CheckpointState(checkpoint, no_spark)
     sizes = keys_of(state)
     found = RunState(None, checkpoint, texts_job(tmp_path / "in")).biggest(5)

@@ -19,6 +19,8 @@ from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 _MOST_SECONDS: Final = 600.0
 _KEY_LENGTH: Final = 1_000
 _LOWEST_PRIORITY: Final = 19
+_ONLY_GIVEN_PATHS: Final = "import sys; sys.path[:] = filter(None, sys.path)"
+"""Python would also look for modules in the working directory. Its option -P is new in Python 3.11."""
 
 
 def find_biggest_keys(checkpoint: str, limit: int, stage: str = "") -> dict[str, Any]:
@@ -27,8 +29,8 @@ def find_biggest_keys(checkpoint: str, limit: int, stage: str = "") -> dict[str,
     :param checkpoint: the checkpoint, as an absolute path or a URI
     :param stage: the stage's name; empty for the only stage
     """
-    # Without -P, Python would also look for modules in the working directory.
-    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", checkpoint, str(limit), stage]
+    code = f"{_ONLY_GIVEN_PATHS}; from {__name__} import main; main()"
+    command = [sys.executable, "-c", code, checkpoint, str(limit), stage]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     closes_at_end, held = os.pipe()
     try:
