@@ -18,6 +18,7 @@ from amadou.errors import RunError, SourceError
 from amadou_plugins.connectors import GeneratorSource
 from amadou_runtime import run, start
 from amadou_runtime.command.describe import describe
+from amadou_runtime.spark.versions import spark_version
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
@@ -287,7 +288,7 @@ def test_on_spark_the_records_are_the_same_in_the_same_order(spark: Any) -> None
 def test_on_spark_records_come_at_their_rate_until_the_count(spark: Any) -> None:
     played, sink = job(GeneratorSource(number_and_draws, count=300, rate=60))
     summary = run(played)
-    assert summary.batches > 1
+    assert summary.batches > (2 if spark_version() >= (4, 2) else 1)  # older versions plan such a run when it starts
     assert sink.records == expected(300)
 
 

@@ -25,13 +25,13 @@ def keep_zip_directories() -> None:
         try:
             status = os.stat(path)
         except OSError:
-            seen.pop(path, None)
+            read(importer)
+            return
+        state = (status.st_mtime_ns, status.st_size)
+        if seen.get(path) == state and path in directories:
+            importer._files = directories[path]
         else:
-            state = (status.st_mtime_ns, status.st_size)
-            if seen.get(path) == state and path in directories:
-                importer._files = directories[path]
-                return
             seen[path] = state
-        read(importer)
+            read(importer)
 
     module.zipimporter.invalidate_caches = read_if_changed

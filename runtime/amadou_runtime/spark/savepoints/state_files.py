@@ -24,16 +24,19 @@ import attrs
 from amadou_runtime.spark.spread import spark_hash
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
-_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
-_KNOWN: Final = {
-    _PROVIDER: "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+_NEWER: Final = {
     "spark.sql.streaming.stateStore.encodingFormat": "unsaferow",
     "spark.sql.streaming.stateStore.rowChecksum.enabled": "false",
-    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2",
 }
-"""The settings with which the files have a known form. Spark writes them to the offsets of each batch, except for those
-that only newer versions have. Without them, the files have this form, too.
-"""
+"""Settings that older versions of Spark lack, with the only values for which these versions write files."""
+_KNOWN: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2",
+    **_NEWER,
+}
+"""The settings with which the files have a known form. Spark writes those that it has to the offsets of each batch."""
 _CRC_MAGIC: Final = b"crc\0"
 _BLOCK: Final = struct.Struct("<8sBIII")
 """Header of a block of Java's LZ4 streams: magic, token, compressed and original size, checksum."""
@@ -59,9 +62,9 @@ def partitions_with_state(checkpoint: Path, batch: int) -> int:
     :raises UnknownFilesError: the files have an unknown form
     """
     with _as_unknown():
-        settings = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])["conf"]
-        written = {_PROVIDER: None, **settings}
-        unknown = {name: written[name] for name, value in _KNOWN.items() if written.get(name, value) != value}
+        written = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])["conf"]
+        settings = {**_NEWER, **written}
+        unknown = {name: settings.get(name) for name, value in _KNOWN.items() if settings.get(name) != value}
         if unknown:
             raise UnknownFilesError(f"state is stored with {unknown}")
         return int(settings[_PARTITIONS])
