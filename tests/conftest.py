@@ -14,7 +14,7 @@ from tests.services import Bucket, KafkaLogin, OwnService, Storage, bucket, need
 
 from amadou import _secret
 from amadou.errors import CheckpointError, PlatformError
-from amadou_runtime.spark.versions import spark_version
+from amadou.spark_versions import spark_version
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

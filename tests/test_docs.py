@@ -12,7 +12,7 @@ from tests.browser import SCHEMES
 from tests.commands import output
 from tests.console_runs import ADDRESSES, image_of
 
-from amadou_runtime.spark.versions import OLDEST
+from amadou.spark_versions import OLDEST
 
 ROOT = Path(__file__).parents[1]
 HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"

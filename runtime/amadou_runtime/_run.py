@@ -155,10 +155,10 @@ def _run_on_spark(
     to_savepoint: str | None,
     schedule: "Schedule | None",
 ) -> RunSummary:
+    from amadou.spark_versions import check_reads_state, wakes_while_ending
     from amadou_runtime.spark import start as start_on_spark
     from amadou_runtime.spark.checkpoint import absolute
     from amadou_runtime.spark.savepoints.writing import write_savepoint
-    from amadou_runtime.spark.versions import check_reads_state, wakes_while_ending
 
     with_all_sinks(job, checkpoint)  # checked first, since starting Spark takes seconds
     ends = trigger == "available-now" or (trigger is None and is_bounded(job))

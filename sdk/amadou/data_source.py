@@ -15,22 +15,16 @@ from typing import Any
 import attrs
 
 from amadou._connector import Source
-from amadou.errors import PlatformError
+from amadou.spark_versions import check_has_all, plans_with_limits
 
-try:
-    import pyspark.sql.datasource as _of_spark
-    from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-except ModuleNotFoundError as error:
-    if error.name != "pyspark.sql.datasource":
-        raise
-    raise PlatformError(
-        "sources in Python, such as KafkaSource, need Spark 4.0 or newer: read with SparkSource, or use a newer Spark"
-    ) from None
+check_has_all("a source in Python, such as KafkaSource,", "read with SparkSource, or use a newer Spark")
 
-try:
+import pyspark.sql.datasource as _of_spark  # noqa: E402 - Spark 3.5 does not have it
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition  # noqa: E402
+
+if plans_with_limits():
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # Spark 4.0 and 4.1
-    _PASSES_START = False
+else:
 
     class ReadLimit:  # type: ignore[no-redef]
         """How much a batch may read."""
@@ -47,8 +41,7 @@ except ImportError:  # Spark 4.0 and 4.1
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """A reader that is told if the run ends when all available input has been read."""
-else:
-    _PASSES_START = True
+
 
 __all__ = [
     "DataSource",
@@ -67,7 +60,7 @@ __all__ = [
 class DataSource(_of_spark.DataSource):
     """The base class of data sources whose readers define ``latestOffset(start, limit)``."""
 
-    if not _PASSES_START:
+    if not plans_with_limits():
 
         def __init_subclass__(cls) -> None:
             made = cls.__dict__.get("streamReader")

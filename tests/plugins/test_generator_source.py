@@ -15,10 +15,10 @@ from rich.console import Console
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, Param, SinkSpec, Subject, ValueSpec
 from amadou.errors import RunError, SourceError
+from amadou.spark_versions import spark_version
 from amadou_plugins.connectors import GeneratorSource
 from amadou_runtime import run, start
 from amadou_runtime.command.describe import describe
-from amadou_runtime.spark.versions import spark_version
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 

@@ -21,7 +21,7 @@ from amadou import (
 )
 from amadou.errors import SinkError, SourceError
 from amadou_plugins.connectors import SparkSink, SparkSource
-from amadou_plugins.connectors._arrow_versions import python_values
+from amadou_plugins.connectors._arrow_values import python_values
 from amadou_runtime import TestRun, run
 from amadou_runtime.command.named_connectors import with_connectors
 

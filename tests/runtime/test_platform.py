@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from amadou import spark_versions
 from amadou.errors import PlatformError
-from amadou_runtime.spark import versions
+from amadou.spark_versions import check_reads_state, check_spark_version
 from amadou_runtime.spark.session import check_java, check_log_store, check_pyspark
-from amadou_runtime.spark.versions import check_reads_state, check_spark_version
 
 
 def java(directory: Path, version: str) -> None:
@@ -89,9 +89,9 @@ def test_a_pyspark_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_pyspark_that_is_too_old_for_this_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytest.importorskip("pyspark"), "__version__", "3.5.8")
-    monkeypatch.setattr(versions, "find_spec", lambda name: object())
+    monkeypatch.setattr(spark_versions, "find_spec", lambda name: object())
     check_spark_version()
-    monkeypatch.setattr(versions, "find_spec", lambda name: None)  # Python 3.12 does not have distutils
+    monkeypatch.setattr(spark_versions, "find_spec", lambda name: None)  # Python 3.12 does not have distutils
     with pytest.raises(PlatformError, match=r"^pyspark 3.5.8 does not run on Python 3\..*: use Python 3.11, or"):
         check_spark_version()
 
@@ -104,7 +104,7 @@ def test_what_an_old_spark_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         check_reads_state()
     monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
     monkeypatch.delitem(sys.modules, "amadou.data_source", raising=False)
-    with pytest.raises(PlatformError, match=r"sources in Python, such as KafkaSource, need Spark 4.0 or newer: read"):
+    with pytest.raises(PlatformError, match=r"a source in Python, such as KafkaSource, needs Spark 4.0 or newer, but"):
         importlib.import_module("amadou.data_source")
 
 

@@ -18,6 +18,7 @@ import amadou.fields
 import amadou.hookspecs
 import amadou.paths
 import amadou.remote_files
+import amadou.spark_versions
 import amadou.text
 import amadou_plugins
 import amadou_runtime
@@ -28,6 +29,7 @@ PUBLIC = {
     "amadou.data_source": {*amadou.data_source.__all__},
     "amadou.paths": {*amadou.paths.__all__},
     "amadou.remote_files": {*amadou.remote_files.__all__},
+    "amadou.spark_versions": {*amadou.spark_versions.__all__},
     "amadou.dependencies": {*amadou.dependencies.__all__},
     **{
         module.__name__: {name for name in vars(module) if not name.startswith("_")}
@@ -113,6 +115,7 @@ def test_amadou_exports() -> None:
         amadou.data_source,
         amadou.paths,
         amadou.remote_files,
+        amadou.spark_versions,
         amadou.dependencies,
         amadou_runtime,
         amadou_plugins,
@@ -125,12 +128,13 @@ def test_what_is_exported_exists(package: object) -> None:
 
 
 def test_the_sdk_imports_neither_pyspark_nor_the_other_roots() -> None:
-    """Except for two modules for connectors on Spark, which nothing in the SDK imports."""
+    """Except for three modules for connectors on Spark, which nothing in the SDK imports."""
     forbidden = {"pyspark", "amadou_runtime", "amadou_plugins"}
     found = list(imports_of("amadou"))
     assert {(path, top(module)) for path, module, _ in found if top(module) in forbidden} == {
         ("data_source.py", "pyspark"),
         ("remote_files.py", "pyspark"),
+        ("spark_versions.py", "pyspark"),
     }
     assert [path for path, module, _ in found if module in ("amadou.data_source", "amadou.remote_files")] == []
 

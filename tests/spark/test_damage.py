@@ -11,8 +11,8 @@ from tests.spark.test_checkpoint import Counter
 
 from amadou import Job, KeyedEvent, MemorySink, MemorySource, Subject
 from amadou.errors import AmadouError, RunError
+from amadou.spark_versions import spark_version
 from amadou_runtime import start
-from amadou_runtime.spark.versions import spark_version
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amadou_runtime.spark.versions import logs_json
+from amadou.spark_versions import logs_json
 
 pytestmark = pytest.mark.spark
 

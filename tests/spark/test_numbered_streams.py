@@ -10,9 +10,10 @@ from tests.conformance.handlers import at
 
 from amadou import Handler, Job, KeyedEvent, SinkSpec, Source, Subject, ValueSpec
 from amadou.errors import CheckpointError
+from amadou.spark_versions import names_sources
 from amadou_plugins.connectors import JsonLinesSink, LinesSource, MemorySource
 from amadou_runtime import run
-from amadou_runtime.spark import streams, versions
+from amadou_runtime.spark import streams
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.spark
@@ -79,7 +80,7 @@ def test_runs_continue_on_each_version_and_after_rescaling(
     bring(tmp_path, right="g")
     assert go_on(checkpoint=str(tmp_path / "named"), from_savepoint=saved)[6:] in (["f", "g"], ["g", "f"])
     assert [count for _, count in seen(tmp_path)] == [1, 2, 3, 4, 5, 6, 6, 7]
-    version = "v2" if versions.names_sources() else "v1"
+    version = "v2" if names_sources() else "v1"
     assert (tmp_path / "named" / "offsets" / "1").read_text().startswith(version)
 
 
@@ -109,7 +110,7 @@ def test_other_sources_need_a_new_checkpoint(spark: Any, tmp_path: Path, numbere
 def test_an_older_version_cannot_continue_a_checkpoint_with_names(
     spark: Any, tmp_path: Path, numbered: pytest.MonkeyPatch
 ) -> None:
-    if not versions.names_sources():
+    if not names_sources():
         pytest.skip("this version of Spark cannot make such a checkpoint")
     bring(tmp_path, left="a", right="b")
     numbered.undo()

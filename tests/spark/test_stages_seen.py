@@ -12,6 +12,7 @@ from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
 
 from amadou import BatchReport, KeyedEvent, MemorySink, MemorySource, Subject, hookimpl, truncate
 from amadou.errors import LoadError
+from amadou.spark_versions import wakes_while_ending
 from amadou_plugins.metrics import PrometheusEndpoint
 from amadou_runtime import Progress, run, start
 from amadou_runtime._run import replay
@@ -19,7 +20,6 @@ from amadou_runtime.command.console_command import stored_run
 from amadou_runtime.command.describe import describe
 from amadou_runtime.command.progress_display import progress_line
 from amadou_runtime.core.dead_letter_files import read_letters
-from amadou_runtime.spark.versions import wakes_while_ending
 
 pytestmark = pytest.mark.spark
 

@@ -6,8 +6,9 @@ import attrs
 from amadou import BufferingWriter, Codec, Param, Sink, SinkBatch, SinkWriter, Source
 from amadou.errors import SinkError, SourceError
 from amadou.remote_files import java_message
+from amadou.spark_versions import frame_of_arrow
 from amadou_plugins.connectors._arrow import ArrowCodec
-from amadou_plugins.connectors._arrow_versions import frame_of_arrow, python_values
+from amadou_plugins.connectors._arrow_values import python_values
 from amadou_plugins.connectors._json import json_lines
 from amadou_plugins.connectors._settings import check_options, revealed
 

@@ -17,6 +17,7 @@ from py4j.protocol import Py4JJavaError
 from amadou import Job, Run, Source
 from amadou.errors import RunError
 from amadou.remote_files import java_message
+from amadou.spark_versions import check_has_all, check_reads_state
 from amadou.text import qualified
 from amadou_runtime.core.connectors import check_connectors, is_bounded
 from amadou_runtime.core.job_document import job_document
@@ -45,7 +46,6 @@ from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
 from amadou_runtime.spark.streams import WAKE_UPS, begin_streams, planned_offsets, stream_name
 from amadou_runtime.spark.timeouts import plan_due_batch
-from amadou_runtime.spark.versions import check_has_all, check_reads_state
 from amadou_runtime.spark.worker_end import end_lookup
 
 _logger = logging.getLogger("amadou")

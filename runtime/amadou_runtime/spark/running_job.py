@@ -17,6 +17,7 @@ import attrs
 from amadou import BatchReport, Counts, FailedBatch, Job, PartitionReport, RunSummary, SinkBatch, from_micros
 from amadou.engine import clock_time, shown_watermark
 from amadou.errors import AmadouError, CheckpointError, RunError
+from amadou.spark_versions import wakes_while_ending
 from amadou.text import qualified, shown_error
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
@@ -42,7 +43,6 @@ from amadou_runtime.spark.savepoints.service import SavepointService
 from amadou_runtime.spark.spark_errors import ENDED, JAVA_ENDED, own_error, root_cause, size_problem, without_plans
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, by_stage, error_from
-from amadou_runtime.spark.versions import wakes_while_ending
 from amadou_runtime.spark.worker_setup import setup_problem
 
 _logger = logging.getLogger("amadou")

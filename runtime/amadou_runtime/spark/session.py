@@ -14,11 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from amadou.errors import PlatformError
-from amadou_runtime.core.json_logs import EXECUTOR_LOG_FORMAT
-from amadou_runtime.spark.files import is_local
-from amadou_runtime.spark.java import adapted_launcher
-from amadou_runtime.spark.spark_errors import start_problem
-from amadou_runtime.spark.versions import (
+from amadou.spark_versions import (
     batch_logger,
     check_has_all,
     check_spark_home,
@@ -27,6 +23,10 @@ from amadou_runtime.spark.versions import (
     logs_json,
     session_settings,
 )
+from amadou_runtime.core.json_logs import EXECUTOR_LOG_FORMAT
+from amadou_runtime.spark.files import is_local
+from amadou_runtime.spark.java import adapted_launcher
+from amadou_runtime.spark.spark_errors import start_problem
 
 JAVA_VERSIONS = (17, 21)
 TEST_MASTER = "local[*,1]"

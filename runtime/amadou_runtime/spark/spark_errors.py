@@ -7,7 +7,7 @@ from py4j.protocol import Py4JNetworkError
 
 from amadou import errors
 from amadou.errors import AmadouError
-from amadou_runtime.spark.versions import spark_version
+from amadou.spark_versions import spark_version
 from amadou_runtime.spark.worker_setup import last_error
 
 JAVA_ENDED: Final = (OSError, Py4JNetworkError)

@@ -14,10 +14,10 @@ import attrs
 
 from amadou import Job, Source
 from amadou.errors import CheckpointError
+from amadou.spark_versions import names_sources
 from amadou.text import qualified
 from amadou_runtime.core.references import told_tables
 from amadou_runtime.spark.files import Files
-from amadou_runtime.spark.versions import names_sources
 
 ORDER: Final = "streams.json"
 """The file with the names of the streams in order."""

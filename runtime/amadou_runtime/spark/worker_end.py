@@ -10,13 +10,15 @@ import signal
 import sys
 from typing import Any
 
+from amadou.spark_versions import prints_broken_pipes
+
 _LOOKUP = "pyspark.sql.worker.lookup_data_sources"
 
 
 def end_with_spark() -> None:
     """If this process runs tasks, make it end silently when Spark closes the connection."""
     worker: Any = sys.modules.get("pyspark.worker")
-    if worker is None or not hasattr(worker, "handle_worker_exception"):  # Spark 3.5 ends silently by itself
+    if worker is None or not prints_broken_pipes():
         return
     report = worker.handle_worker_exception
 

@@ -8,7 +8,7 @@ import attrs
 from amadou import Param
 from amadou.errors import SourceError
 from amadou.paths import local_path
-from amadou_plugins.connectors._arrow_versions import python_values
+from amadou_plugins.connectors._arrow_values import python_values
 from amadou_plugins.connectors.files.column_names import check_twice, column_names
 from amadou_plugins.connectors.files.file_source import FileSource
 from amadou_plugins.connectors.files.found_files import opened, reading

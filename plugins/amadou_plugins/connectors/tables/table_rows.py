@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from amadou import SinkWriter
+from amadou.spark_versions import frame_of_arrow
 from amadou_plugins.connectors._arrow import ArrowCodec
-from amadou_plugins.connectors._arrow_versions import frame_of_arrow
 
 _ROWS: Final = 100_000
 """Number of rows that a writer converts to Arrow at a time."""

@@ -21,6 +21,7 @@ import attrs
 
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError, RunError
+from amadou.spark_versions import check_has_all
 from amadou.text import qualified
 from amadou_runtime.core.references import REFERENCES
 from amadou_runtime.savepoint.fitting import check_job_fits
@@ -54,7 +55,6 @@ from amadou_runtime.spark.streams import (
 )
 from amadou_runtime.spark.summary import Summary, by_stage, error_fields, error_from
 from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp, batch_event_time
-from amadou_runtime.spark.versions import check_has_all
 
 _MARK: Final = "loading.json"
 SPARK_FILES: Final = (

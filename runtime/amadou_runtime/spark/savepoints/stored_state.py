@@ -7,11 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+from amadou.spark_versions import check_reads_state
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.spark.checkpoint import CheckpointMetadata
 from amadou_runtime.spark.packed_range import PackedRange
-from amadou_runtime.spark.versions import check_reads_state
 
 READING_CONF = {"spark.sql.execution.arrow.maxRecordsPerBatch": "16"}
 """Settings for reading state: by default, Spark would pass a hundred thousand rows of up to a megabyte at once."""

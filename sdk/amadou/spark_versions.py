@@ -1,7 +1,11 @@
-"""What differs between the versions of Spark that amadou supports."""
+"""What differs between the versions of Spark that amadou supports. Needs pyspark.
+
+Connectors can use this module, too. The base classes of sources for older versions are in `amadou.data_source`.
+"""
 
 import os
 import platform
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +16,25 @@ OLDEST: Final = (3, 5)
 _ALL: Final = (4, 0)
 """The first version with all that amadou uses: sources in Python, `transformWithState`, and a reader of state."""
 _EXECUTION: Final = "org.apache.spark.sql.execution.streaming"
+
+
+__all__ = [
+    "OLDEST",
+    "batch_logger",
+    "check_has_all",
+    "check_reads_state",
+    "check_spark_home",
+    "check_spark_version",
+    "file_manager",
+    "frame_of_arrow",
+    "logs_json",
+    "names_sources",
+    "plans_with_limits",
+    "prints_broken_pipes",
+    "session_settings",
+    "spark_version",
+    "wakes_while_ending",
+]
 
 
 def spark_version() -> tuple[int, int]:
@@ -78,6 +101,13 @@ def names_sources() -> bool:
     return spark_version() >= (4, 2)
 
 
+def plans_with_limits() -> bool:
+    """Return `True` if Spark passes the start and a limit of a batch to a source in Python, when it asks for the latest
+    offset.
+    """
+    return spark_version() >= (4, 2)
+
+
 def wakes_while_ending() -> bool:
     """Return `True` if a run with the available-now trigger plans batches for wake-ups that become due during the run.
     Older versions plan the only batch of a source in Python when the run starts.
@@ -97,6 +127,11 @@ def batch_logger() -> str:
     return f"{_EXECUTION}{package}.MicroBatchExecution"
 
 
+def prints_broken_pipes() -> bool:
+    """Return `True` if a worker prints a traceback when Spark closes its connection. Older versions end silently."""
+    return spark_version() >= _ALL
+
+
 def logs_json() -> bool:
     """Return `True` if Spark can log JSON lines. Older versions lack log4j's layout for them."""
     return spark_version() >= _ALL
@@ -107,3 +142,29 @@ def session_settings(spark: Any) -> dict[str, str]:
     if spark_version() < _ALL:
         return {row.key: row.value for row in spark.sql("SET").collect()}
     return dict(spark.conf.getAll)
+
+
+def frame_of_arrow(spark: Any, table: Any) -> Any:
+    """Return the rows of an Arrow table as a DataFrame.
+
+    :param spark: a `SparkSession`
+    :param table: a `pyarrow.Table`
+    """
+    if spark_version() >= _ALL:
+        return spark.createDataFrame(table)
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    packed = pa.BufferOutputStream()
+    with pa.ipc.new_stream(packed, table.schema) as stream:
+        stream.write_table(table)
+    frame = spark.createDataFrame([(packed.getvalue().to_pybytes(),)], "packed binary")
+    return frame.mapInArrow(_unpacked, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
+
+
+def _unpacked(batches: Iterable[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for batch in batches:
+        for packed in batch.column(0):
+            yield from pa.ipc.open_stream(packed.as_py())

@@ -1,6 +1,6 @@
-"""Reads and passes on Arrow data on each version of pyarrow and of Spark that amadou supports."""
+"""Converts Arrow values to Python's on each version of pyarrow that amadou supports."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -47,25 +47,3 @@ def _dict_of(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
             raise KeyError(f"the key {key!r} is in a map twice")
         found[key] = value
     return found
-
-
-def frame_of_arrow(spark: Any, table: Any) -> Any:
-    """Return the rows of an Arrow table as a DataFrame."""
-    if spark.version >= "4":
-        return spark.createDataFrame(table)
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    packed = pa.BufferOutputStream()
-    with pa.ipc.new_stream(packed, table.schema) as stream:
-        stream.write_table(table)
-    frame = spark.createDataFrame([(packed.getvalue().to_pybytes(),)], "packed binary")
-    return frame.mapInArrow(_unpacked, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
-
-
-def _unpacked(batches: Iterable[Any]) -> Iterator[Any]:
-    import pyarrow as pa
-
-    for batch in batches:
-        for packed in batch.column(0):
-            yield from pa.ipc.open_stream(packed.as_py())
