@@ -91,15 +91,14 @@ def run(
     if engine not in ("spark", "embedded"):
         raise ValueError(f'the engine must be "spark" or "embedded", not {engine!r}')
     if to_savepoint is not None and not _needs_spark(to_savepoint, engine):
-        check_new(Path(to_savepoint))
+        check_new(to_savepoint)
     savepoint = None
     if from_savepoint is not None and not _needs_spark(from_savepoint, engine) and not _may_resume(checkpoint):
         savepoint = JobSavepoint(from_savepoint)  # checked first, since starting Spark takes seconds
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
         if engine == "embedded":
-            to = None if to_savepoint is None else Path(to_savepoint)
-            summary = run_embedded(job, hooks, flush=flush, savepoint=savepoint, to_savepoint=to)
+            summary = run_embedded(job, hooks, flush=flush, savepoint=savepoint, to_savepoint=to_savepoint)
         else:
             summary = _run_on_spark(
                 job,
@@ -258,7 +257,7 @@ def _schedule(checkpoint: str | None, every: str | None, directory: str | None, 
     if directory is None and checkpoint is None:
         return None
     return Schedule(
-        None if directory is None else absolute(directory), None if every is None else interval(every), keep
+        None if directory is None else absolute(local_path(directory)), None if every is None else interval(every), keep
     )
 
 

@@ -23,7 +23,7 @@ from amadou_runtime import TestRun, run
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group, key_position
 from amadou_runtime.savepoint.manifest import MANIFEST
-from amadou_runtime.savepoint.savepoint import Savepoint, write_groups
+from amadou_runtime.savepoint.savepoint import Savepoint, check_new, write_groups
 
 KEYS: list[Any] = [*(f"k{number}" for number in range(3000)), *range(50), b"bytes", ("a", 1)]
 
@@ -197,7 +197,7 @@ def test_a_directory_that_is_not_a_savepoint_is_named(tmp_path: Path) -> None:
         Savepoint(tmp_path)
 
 
-@pytest.mark.parametrize("uri", ["hdfs://host/savepoints/one", "s3a://bucket/one", "file:/tmp/one"])
+@pytest.mark.parametrize("uri", ["hdfs://host/savepoints/one", "s3a://bucket/one"])
 def test_savepoints_need_a_path(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SavepointError, match=r"only Spark can access it\. Copy the savepoint to a local directory"):
@@ -205,6 +205,15 @@ def test_savepoints_need_a_path(uri: str, tmp_path: Path, monkeypatch: pytest.Mo
     with TestRun(job(Counter())) as test_run, pytest.raises(SavepointError, match="only Spark can access it"):
         test_run.savepoint(uri)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_uri_of_a_local_directory_is_a_path(tmp_path: Path) -> None:
+    with TestRun(job(Counter())) as test_run:
+        test_run.add_record(event(1)).run()
+        test_run.savepoint(f"file://{tmp_path}/one")
+    assert Savepoint(f"file:{tmp_path}/one").manifest == Savepoint(tmp_path / "one").manifest
+    with pytest.raises(SavepointError, match="the path is not empty: use a new directory"):
+        check_new(f"file://{tmp_path}")
 
 
 def test_a_savepoint_is_not_written_into_a_directory_with_files(savepoint: Savepoint, tmp_path: Path) -> None:

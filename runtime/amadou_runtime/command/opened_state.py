@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from amadou import Job
 from amadou.errors import LoadError
+from amadou.paths import local_path
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.stages import chosen_stage, stage_named
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
@@ -18,7 +19,7 @@ def open_state(place: str, stage: str | None, master: str | None, settings: Mapp
     :param stage: the name of the stage; `None` for the only stage
     :raises AmadouError: there is neither a savepoint nor a checkpoint, or it cannot be read
     """
-    if (Path(place) / MANIFEST).exists():
+    if Path(local_path(place), MANIFEST).exists():
         stages = JobSavepoint(place).stages
         return stages[chosen_stage(place, stages, stage or "")]
     from amadou_runtime.spark import session

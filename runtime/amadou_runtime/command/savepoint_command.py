@@ -2,7 +2,6 @@
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,7 +55,7 @@ def savepoint(
         raise typer.BadParameter("name the new directory for the savepoint, or use --verify", param_hint="DIR")
     with errors_as_messages():
         if directory is not None and as_stage:
-            write_as_stage(JobSavepoint(checkpoint), as_stage, Path(directory))
+            write_as_stage(JobSavepoint(checkpoint), as_stage, directory)
         elif directory is not None:
             _write(checkpoint, directory, master, settings)
         where = checkpoint if directory is None else directory
@@ -88,7 +87,7 @@ def _write(checkpoint: str, directory: str, master: str | None, settings: dict[s
     from amadou_runtime.spark.savepoints.writing import write_savepoint
 
     if not is_remote(directory):
-        check_new(Path(directory))
+        check_new(directory)
     checkpoint = absolute(checkpoint)
     local = local_files(checkpoint)
     spark = None if local is not None else session("amadou savepoint", master=master, conf=settings)

@@ -5,7 +5,6 @@ import time
 import uuid
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -38,7 +37,7 @@ def run_embedded(
     *,
     flush: bool = False,
     savepoint: JobSavepoint | None = None,
-    to_savepoint: Path | None = None,
+    to_savepoint: str | None = None,
 ) -> RunSummary:
     """Process all available records from a job's sources as one batch, then fire the due timers in further batches: one
     batch, or as many as stages feed one another. Write the outputs of each batch to the sinks.

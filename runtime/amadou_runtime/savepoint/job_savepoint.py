@@ -13,7 +13,14 @@ import attrs
 from amadou.errors import SavepointError
 from amadou_runtime.core.release import amadou_version
 from amadou_runtime.core.stages import stage_job
-from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest, Manifest, StagesManifest, read_manifest
+from amadou_runtime.savepoint.manifest import (
+    MANIFEST,
+    JobManifest,
+    Manifest,
+    StagesManifest,
+    read_manifest,
+    savepoint_path,
+)
 from amadou_runtime.savepoint.savepoint import Savepoint, new_savepoint
 
 _STAGES: Final = "stages"
@@ -28,7 +35,7 @@ class JobSavepoint:
     """
 
     def __init__(self, directory: str | Path) -> None:
-        self.directory = Path(directory)
+        self.directory = savepoint_path(directory)
         self.manifest: JobManifest = read_manifest(self.directory)
         self.stages: Mapping[str, Savepoint]
         if isinstance(self.manifest, Manifest):
@@ -51,7 +58,9 @@ class JobSavepoint:
             stage.verify(on_read)
 
 
-def write_job_savepoint(job: str, stages: Mapping[str, Callable[[Path], Manifest]], directory: Path) -> JobManifest:
+def write_job_savepoint(
+    job: str, stages: Mapping[str, Callable[[Path], Manifest]], directory: str | Path
+) -> JobManifest:
     """Write a savepoint of a job.
 
     :param job: the job's name
@@ -83,7 +92,7 @@ def write_job_savepoint(job: str, stages: Mapping[str, Callable[[Path], Manifest
         return manifest
 
 
-def write_as_stage(savepoint: JobSavepoint, stage: str, directory: Path) -> JobManifest:
+def write_as_stage(savepoint: JobSavepoint, stage: str, directory: str | Path) -> JobManifest:
     """Write a savepoint of a job with stages, one of which has the state in a savepoint of a job with one handler.
 
     :param stage: the name of the stage

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from amadou.errors import SavepointError
+from amadou.paths import is_remote, local_path
 from amadou_runtime.core.state_schema import Known
 from amadou_runtime.savepoint.state_file import StateFileInfo
 
@@ -17,7 +17,6 @@ MANIFEST: Final = "savepoint.json"
 _FORMAT: Final = 1
 _FORMAT_WITH_STAGES: Final = 2
 _CHECKSUM: Final = "checksum"
-_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 @attrs.frozen
@@ -149,7 +148,6 @@ def read_manifest(directory: Path) -> JobManifest:
     :raises SavepointError: the directory is not a savepoint that this release can read
     """
     savepoint = str(directory)
-    check_path(directory)
     try:
         content = (directory / MANIFEST).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -190,14 +188,16 @@ def _to_json(version: int, manifest: JobManifest) -> str:
     return json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=2) + "\n"
 
 
-def check_path(directory: Path) -> None:
-    """Check that a savepoint's directory is a path, not a URI.
+def savepoint_path(directory: str | Path) -> Path:
+    """Return a savepoint's directory as a local path.
 
-    :raises SavepointError: the directory is a URI
+    :param directory: a path, or a URI that starts with ``file:``
+    :raises SavepointError: only Spark can access the directory
     """
-    if _URI.match(str(directory)):
+    if is_remote(str(directory)):
         why = "only Spark can access it. Copy the savepoint to a local directory with the tools of the file system"
         raise SavepointError(str(directory), why)
+    return Path(local_path(str(directory)))
 
 
 def _checksum(fields: Mapping[str, Any]) -> str:

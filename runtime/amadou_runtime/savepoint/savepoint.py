@@ -22,7 +22,7 @@ from amadou_runtime.core.release import amadou_version
 from amadou_runtime.core.state_schema import Known, shown_structure
 from amadou_runtime.core.watermark import NO_WATERMARK, Watermark
 from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of, by_subject
-from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures, check_path, read_manifest
+from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures, read_manifest, savepoint_path
 from amadou_runtime.savepoint.state_file import StateFile, StateFileInfo, StateFileWriter
 
 TEST_RUN: Final = "test run"
@@ -39,7 +39,7 @@ class Savepoint:
     """
 
     def __init__(self, directory: str | Path) -> None:
-        self.directory = Path(directory)
+        self.directory = savepoint_path(directory)
         self.manifest = _manifest(self.directory)
         for name, expected, _ in self._files():
             try:
@@ -363,35 +363,35 @@ def write_group(group: KeyGroup, progress: SavedProgress, directory: Path) -> Ma
     return complete(directory, progress, *write_groups(directory, 0, [(0, group)], 1))
 
 
-def check_new(directory: Path) -> None:
-    """Check that a savepoint can be written to a directory.
+def check_new(directory: str | Path) -> Path:
+    """Check that a savepoint can be written to a directory. Return the directory as a local path.
 
-    :raises SavepointError: the directory exists and is not empty, or is a URI
+    :raises SavepointError: the directory exists and is not empty, or only Spark can access it
     """
-    check_path(directory)
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        what = "is not empty" if directory.is_dir() else "is a file"
+    path = savepoint_path(directory)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        what = "is not empty" if path.is_dir() else "is a file"
         raise SavepointError(str(directory), f"the path {what}: use a new directory")
+    return path
 
 
 @contextmanager
-def new_savepoint(directory: Path) -> Iterator[Path]:
+def new_savepoint(directory: str | Path) -> Iterator[Path]:
     """Yield a directory to write a savepoint to. When the block ends, it becomes the savepoint; see `complete`.
 
     A process that is killed leaves a directory whose name ends with `.partial-…`; it can be removed.
 
     :raises SavepointError: the directory exists and is not empty, or cannot be written
     """
-    check_new(directory)
-    directory = directory.absolute()
-    partial = directory.with_name(f"{directory.name}{_PARTIAL}{uuid.uuid4().hex[:8]}")
+    path = check_new(directory).absolute()
+    partial = path.with_name(f"{path.name}{_PARTIAL}{uuid.uuid4().hex[:8]}")
     try:
         partial.mkdir(parents=True)
         yield partial
-        check_new(directory)
+        check_new(path)
         with suppress(FileNotFoundError):
-            directory.rmdir()
-        partial.rename(directory)
+            path.rmdir()
+        partial.rename(path)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise SavepointError(

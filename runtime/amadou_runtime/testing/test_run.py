@@ -357,7 +357,7 @@ class TestRun:
         :raises SavepointError: the directory is not empty, or cannot be written
         """
         saves = {name: partial(stage.savepoint, self._batches) for name, stage in self._stages.items()}
-        write_job_savepoint(self._job.name, saves, Path(directory))
+        write_job_savepoint(self._job.name, saves, directory)
 
     def trace_text(self, lines: int | None = None) -> str:
         """Return the callbacks of the test run as text, including the callbacks of a failed batch.

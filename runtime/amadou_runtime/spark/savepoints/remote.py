@@ -15,7 +15,7 @@ from amadou.errors import SavepointError
 from amadou.paths import is_remote
 from amadou.remote_files import RemoteDirectory
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
-from amadou_runtime.savepoint.manifest import MANIFEST, parsed_manifest, read_manifest
+from amadou_runtime.savepoint.manifest import MANIFEST, parsed_manifest, read_manifest, savepoint_path
 
 
 def open_savepoint(spark: Any, directory: str) -> JobSavepoint:
@@ -50,7 +50,7 @@ def savepoint_id(spark: Any, directory: str) -> str | None:
     """
     try:
         if not is_remote(directory):
-            return read_manifest(Path(directory)).id
+            return read_manifest(savepoint_path(directory)).id
         manifest = RemoteDirectory(directory.rstrip("/"), spark.sparkContext).read(MANIFEST)
         return None if manifest is None else parsed_manifest(manifest, directory).id
     except (SavepointError, OSError):

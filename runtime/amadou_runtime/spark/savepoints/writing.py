@@ -70,8 +70,7 @@ def write_savepoint(spark: Any, checkpoint: str, directory: str | Path) -> JobMa
     :raises SavepointError: the directory is not empty, or cannot be written
     """
     is_sent = is_remote(str(directory))
-    if not is_sent:
-        check_new(Path(directory))
+    place = nullcontext(check_new(directory)) if not is_sent else uploaded(spark, str(directory))
     files = checkpoint_files(spark, checkpoint)
     metadata = read_metadata(files)
     batch = last_commit(files)
@@ -80,8 +79,8 @@ def write_savepoint(spark: Any, checkpoint: str, directory: str | Path) -> JobMa
     own = own_session(spark, metadata.key_groups, checkpoint, READING_CONF)
     write = partial(_write, own, checkpoint, metadata, is_sent=is_sent)
     writes = {stage: partial(write, stage, of) for stage, of in progress.items()}
-    with uploaded(spark, str(directory)) if is_sent else nullcontext(Path(directory)) as place:
-        return write_job_savepoint(metadata.job, writes, place)
+    with place as local:
+        return write_job_savepoint(metadata.job, writes, local)
 
 
 def _write(
