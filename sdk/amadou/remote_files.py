@@ -174,15 +174,22 @@ class RemoteDirectory:
         self._try(lambda: self._system.delete(self._located(name), True))
 
     def move(self, name: str, to: str) -> None:
-        """Move a file or a directory. The new name must not exist. On object stores, a directory moves file by file."""
-        source, target = self._located(name), self._located(to)
+        """Move a file or a directory. On object stores, a directory moves file by file. The new name must not exist,
+        unless an earlier call was interrupted: then the rest moves.
+        """
+        self._try(lambda: self._move(self._located(name), self._located(to)))
 
-        def move() -> None:
-            self._system.mkdirs(target.getParent())
-            if not self._system.rename(source, target):
-                raise OSError(f"cannot rename {source} to {target}")
-
-        self._try(move)
+    def _move(self, source: Any, target: Any) -> None:
+        if self._system.exists(target):
+            if self._system.getFileStatus(source).isDirectory():
+                for status in list(self._system.listStatus(source)):
+                    self._move(status.getPath(), self._path_class(f"{target}/{status.getPath().getName()}"))
+                self._system.delete(source, False)
+                return
+            self._system.delete(target, False)
+        self._system.mkdirs(target.getParent())
+        if not self._system.rename(source, target):
+            raise OSError(f"cannot rename {source} to {target}")
 
     def make(self) -> None:
         """Create the directory if it is missing, and check that files can be written to it."""

@@ -85,6 +85,16 @@ def test_a_file_is_replaced_and_leaves_nothing_else(place: RemoteDirectory, tmp_
     assert not place.exists("a/b")
 
 
+def test_an_interrupted_move_is_continued(place: RemoteDirectory) -> None:
+    for name in ("from/1", "from/both/2", "from/both/3", "from/left/4", "to/both/2", "to/moved/5"):
+        place.write(name, name.encode())
+    place.move("from", "to")
+    assert not place.exists("from")
+    assert sorted(place.names("to")) == ["1", "both", "left", "moved"]
+    contents = {place.read(f"to/{name}") for name in ("1", "both/2", "both/3", "left/4", "moved/5")}
+    assert contents == {b"from/1", b"from/both/2", b"from/both/3", b"from/left/4", b"to/moved/5"}
+
+
 def test_a_batch_that_is_processed_again_replaces_its_files(
     place: RemoteDirectory, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

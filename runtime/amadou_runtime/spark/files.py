@@ -44,7 +44,9 @@ class Files(Protocol):
         """Remove a file, or a directory with all files in it, if it exists."""
 
     def move(self, name: str, to: str) -> None:
-        """Move a file or a directory within the checkpoint. The new name must not exist."""
+        """Move a file or a directory within the checkpoint. The new name must not exist, unless an earlier call was
+        interrupted: then the rest moves.
+        """
 
 
 def checkpoint_files(spark: Any, checkpoint: str) -> Files:

@@ -3,7 +3,9 @@
 The checkpoint is written anew from a savepoint, which stays. Batch numbers continue, and a batch that was planned but
 not completed is planned again with the same input. So outputs are exactly-once, even if the last run was killed.
 
-A file marks the checkpoint while it is rescaled. If rescaling is interrupted, the next call continues.
+A file marks the checkpoint while it is rescaled. If rescaling is interrupted, the next call continues. Object stores
+move a directory file by file, so the old files can be in two places then. The file `_COMPLETE` tells them from new
+ones.
 """
 
 import json
@@ -45,6 +47,10 @@ from amadou_runtime.spark.streams import offset_lines, planned_offsets
 _ASIDE: Final = "before-rescale"
 _MOVED: Final = ("amadou.json", "commits", "offsets", "state", "metadata", CLOCK_DIRECTORY, REFERENCES)
 """The files and directories that are written anew, the metadata first."""
+_COMPLETE: Final = f"{_ASIDE}/complete"
+"""A file that exists while all old files are in `_ASIDE`: those in their old places are new then. Without this file, no
+file is new, and each old file is in one of the two places, or in both.
+"""
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -104,7 +110,7 @@ def rescale(
     :param savepoint: a new directory for the savepoint that is taken before; by default, in the checkpoint
     :param job: the job; needed only if its windows store state for whole key groups, and key_groups changes
     :raises CheckpointError: a run uses the checkpoint, no batch has been completed, or the checkpoint cannot be read or
-        written; then it is unchanged
+        written; then it is unchanged, or a mark says that it cannot be used before it is rescaled again
     :raises SavepointError: the savepoint cannot be written
     """
     files = checkpoint_files(spark, checkpoint)
@@ -115,7 +121,7 @@ def rescale(
             plan = _begun(files)
             if plan is None:
                 plan = _plan(spark, files, key_groups, partitions, store, savepoint)
-                files.remove(_ASIDE)  # left by a call that was killed at its very end
+                files.remove(_ASIDE)  # left by a call that was interrupted at its very end
                 files.write(RESCALE_MARK, json.dumps(attrs.asdict(plan), indent=2))
             return _carry_out(spark, files, plan, job)
         finally:
@@ -178,14 +184,7 @@ def _ends() -> Iterator[str]:
 
 
 def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescaled:
-    for name in _MOVED:
-        if files.exists(name) and not files.exists(f"{_ASIDE}/{name}"):
-            files.move(name, f"{_ASIDE}/{name}")
-    for name in _MOVED:  # left by an interrupted call
-        files.remove(name)
     before = CheckpointMetadata(**plan.before)
-    conf = {**LOADING_CONF, _PARTITIONS: str(plan.partitions)}
-    own = own_session(spark, plan.key_groups, files.checkpoint, conf)
     after = attrs.evolve(
         before,
         key_groups=plan.key_groups,
@@ -193,25 +192,42 @@ def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescal
         state=plan.store,
         batches_before=before.batches_before + plan.batch,
     )
-    savepoint = open_savepoint(spark, plan.savepoint)
-    payload = None if job is None else payload_for(job, groups=after.key_groups, ranges=after.key_ranges)
     try:
-        if job is not None:
-            check_stages(job, savepoint, {})
-            for stage, of in job.by_stage.items():
-                check_state_fits(of, stage_job(after.job, stage), after.specs_of(stage), plan.savepoint)
-        offsets = {stream: json.loads(offset) for stream, offset in plan.offsets.items()}
-        write_checkpoint(own, files, savepoint.stages, after, offsets, payload)
-        _plan_again(files, plan)
+        _set_aside(files)
+        _write_anew(spark, files, plan, after, job)
     except AmadouError:
-        _undo(files)
+        _put_back(files)
         with suppress(OSError):
             RemoteDirectory(plan.savepoint, spark.sparkContext).remove("")
         raise
-    keep(files, after)
-    files.remove(RESCALE_MARK)
-    files.remove(_ASIDE)
+    _end(files)
     return Rescaled(before, after, plan.partitions, plan.savepoint)
+
+
+def _set_aside(files: Files) -> None:
+    """Move the old files aside, and remove new files of an interrupted call."""
+    if not files.exists(_COMPLETE):
+        for name in _MOVED:
+            if files.exists(name):
+                files.move(name, f"{_ASIDE}/{name}")
+        files.write(_COMPLETE, "")
+    for name in _MOVED:
+        files.remove(name)
+
+
+def _write_anew(spark: Any, files: Files, plan: _Plan, after: CheckpointMetadata, job: Job | None) -> None:
+    conf = {**LOADING_CONF, _PARTITIONS: str(plan.partitions)}
+    own = own_session(spark, plan.key_groups, files.checkpoint, conf)
+    savepoint = open_savepoint(spark, plan.savepoint)
+    payload = None if job is None else payload_for(job, groups=after.key_groups, ranges=after.key_ranges)
+    if job is not None:
+        check_stages(job, savepoint, {})
+        for stage, of in job.by_stage.items():
+            check_state_fits(of, stage_job(after.job, stage), after.specs_of(stage), plan.savepoint)
+    offsets = {stream: json.loads(offset) for stream, offset in plan.offsets.items()}
+    write_checkpoint(own, files, savepoint.stages, after, offsets, payload)
+    _plan_again(files, plan)
+    keep(files, after)
 
 
 def _plan_again(files: Files, plan: _Plan) -> None:
@@ -228,11 +244,19 @@ def _plan_again(files: Files, plan: _Plan) -> None:
     files.write("offsets/1", "\n".join([version, json.dumps(metadata), *lines]))
 
 
-def _undo(files: Files) -> None:
+def _put_back(files: Files) -> None:
     """Put the old files back."""
+    if files.exists(_COMPLETE):
+        for name in _MOVED:
+            files.remove(name)
+        files.remove(_COMPLETE)
     for name in reversed(_MOVED):
         if files.exists(f"{_ASIDE}/{name}"):
-            files.remove(name)
             files.move(f"{_ASIDE}/{name}", name)
-    files.remove(_ASIDE)
+    _end(files)
+
+
+def _end(files: Files) -> None:
     files.remove(RESCALE_MARK)
+    with suppress(CheckpointError):  # the next call removes what is left
+        files.remove(_ASIDE)
