@@ -168,3 +168,35 @@ def test_a_batch_is_not_committed_after_another_run_took_the_lease(
         held.check()
     held.end()
     assert stored(files)["lease"] == "other"
+
+
+def test_a_batch_is_not_committed_after_another_run_took_the_lease_and_ended(
+    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Lease(files)
+    put(files, host="far")
+    files.remove("run.json")
+    monkeypatch.setattr(held, "_renewed", clock_time() - 60 * 10**6)
+    with pytest.raises(CheckpointError, match=r"run\.json is missing, because this run stalled for 60 seconds and"):
+        held.check()
+    held.end()
+    assert not (files.directory / "run.json").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lease_that_ends_while_it_is_renewed_leaves_no_file(
+    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, writing = Lease(files), threading.Event()
+    write = held._write
+
+    def write_slowly() -> None:
+        writing.set()
+        time.sleep(0.3)
+        write()
+
+    monkeypatch.setattr(held, "_write", write_slowly)
+    writing.wait(10)
+    held.end()
+    held._thread.join(10)
+    assert not (files.directory / "run.json").exists()

@@ -115,6 +115,8 @@ class Lease:
         self._taken: CheckpointError | None = None
         self._since = clock_time()
         self._ended = threading.Event()
+        self._using_file = threading.Lock()
+        """Some file systems remove a file before they replace it: no other thread may find it missing meanwhile."""
         self._write()
         _held[self._id] = self
         self._thread = threading.Thread(target=self._keep, name="amadou-lease", daemon=True)
@@ -161,21 +163,23 @@ class Lease:
         self._renewed = renewed.renewed
 
     def _renew(self) -> None:
-        """Renew the lease, unless another run has taken it: `_taken` is then the error."""
-        other = self._other_holder()
-        if other is None:
-            self._write()
-        else:
-            self._taken = CheckpointError(
-                self._files.checkpoint,
-                f"another run has taken it ({other}), because this run stalled for {self._age().total_seconds():.0f} "
-                "seconds: stop one of the runs, and make sure that only one is started",
-            )
-
-    def _other_holder(self) -> Holder | None:
-        """Return the process of the other run that has taken the lease; `None` if there is none."""
-        holder = _stored(self._files)
-        return None if holder is None or holder.lease == self._id else holder
+        """Renew the lease, unless another run has taken it: `_taken` is then the error. If the other run has ended
+        since, the file is missing.
+        """
+        with self._using_file:
+            holder = _stored(self._files)
+            if holder is not None and holder.lease == self._id:
+                self._write()
+                return
+        stalled = f"this run stalled for {self._age().total_seconds():.0f} seconds"
+        why = (
+            f"{_FILE} is missing, because {stalled} and another run has used the checkpoint meanwhile, or because the "
+            "file was removed: make sure that only one run is started, and start it again"
+            if holder is None
+            else f"another run has taken it ({holder}), because {stalled}: stop one of the runs, and make sure that "
+            "only one is started"
+        )
+        self._taken = CheckpointError(self._files.checkpoint, why)
 
     def _keep(self) -> None:
         while not self._ended.wait(0.5):
@@ -201,8 +205,9 @@ class Lease:
         # these hold the run
         self._is_active, self._often, self._lost = lambda: False, lambda: None, lambda error: None
         del _held[self._id]
-        with suppress(AmadouError):
-            if self._other_holder() is None:
+        with self._using_file, suppress(AmadouError):
+            holder = _stored(self._files)
+            if holder is not None and holder.lease == self._id:
                 self._files.remove(_FILE)
 
 
