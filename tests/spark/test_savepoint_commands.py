@@ -265,11 +265,16 @@ def test_a_run_takes_savepoints_at_intervals_and_keeps_some(place: Place, spark:
     place.run("first")
     files = LocalFiles(place.path("first"), Path(place.path("first")))
     service = SavepointService(spark, files, "my job", Schedule(str(tmp_path / "kept"), timedelta(0), 2))
+    others = {"my-job-29990101T000000Z", "my-job-20250101T000000Z.copy", "other-my-job-20250101T000000Z"}
+    for name in ("my-job-20250101T000000Z", "my-job-20250101T000000Z.partial-0a1b2c3d", *others):
+        (tmp_path / "kept" / name / "state").mkdir(parents=True)
     names: list[str] = []
     for _ in range(3):
         service.look()
         service.wait()
-        names = sorted(path.name for path in (tmp_path / "kept").iterdir())
+        found = {path.name for path in (tmp_path / "kept").iterdir()}
+        assert found >= others
+        names = sorted(found - others)
         time.sleep(1)
     assert len(names) == 2
     assert all(re.fullmatch(r"my-job-\d{8}T\d{6}Z", name) for name in names)

@@ -28,7 +28,8 @@ from amadou_runtime.savepoint.state_file import StateFile, StateFileInfo, StateF
 TEST_RUN: Final = "test run"
 """The engine of savepoints that test runs write; see `Manifest.engine`."""
 _STATE: Final = "state"
-_PARTIAL: Final = ".partial-"
+PARTIAL: Final = ".partial-"
+"""Part of the name of a directory to which a savepoint is being written."""
 
 
 class Savepoint:
@@ -384,7 +385,7 @@ def new_savepoint(directory: str | Path) -> Iterator[Path]:
     :raises SavepointError: the directory exists and is not empty, or cannot be written
     """
     path = check_new(directory).absolute()
-    partial = path.with_name(f"{path.name}{_PARTIAL}{uuid.uuid4().hex[:8]}")
+    partial = path.with_name(f"{path.name}{PARTIAL}{uuid.uuid4().hex[:8]}")
     try:
         partial.mkdir(parents=True)
         yield partial

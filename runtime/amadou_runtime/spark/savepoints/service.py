@@ -23,6 +23,7 @@ from amadou.paths import is_remote, local_path
 from amadou.remote_files import RemoteDirectory
 from amadou.text import shown_error
 from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest
+from amadou_runtime.savepoint.savepoint import PARTIAL
 from amadou_runtime.spark.clock import last_commit
 from amadou_runtime.spark.files import Files, LocalFiles
 from amadou_runtime.spark.lease import holder_of
@@ -172,15 +173,21 @@ class SavepointService:
             _logger.warning("job %s: no savepoint was written: %s", self._name, shown_error(error))
 
     def _remove_outdated(self, schedule: Schedule, slug: str) -> None:
-        """Remove the savepoints of this job in the directory of the schedule that need not be kept."""
+        """Remove the savepoints of this job in the directory of the schedule that need not be kept, and what is left of
+        savepoints before the newest that were interrupted.
+        """
         if schedule.keep is None:
             return
         path = self._directory if is_remote(self._directory) else Path(self._directory).as_uri()
         directory = RemoteDirectory(path, self._spark.sparkContext)
-        mine = re.compile(rf"{re.escape(slug)}-\d{{8}}T\d{{6}}Z")
-        found = [name for name in directory.names() if mine.fullmatch(name) and directory.exists(f"{name}/{MANIFEST}")]
-        for name in sorted(found)[: -schedule.keep]:
-            directory.remove(name)
+        mine = re.compile(rf"{re.escape(slug)}-\d{{8}}T\d{{6}}Z({re.escape(PARTIAL)}\w+)?")
+        with self._lock:  # no savepoint is being written
+            found = sorted(name for name in directory.names() if mine.fullmatch(name))
+            complete = [name for name in found if PARTIAL not in name and directory.exists(f"{name}/{MANIFEST}")]
+            newest, kept = complete[-1], complete[-schedule.keep :]
+            for name in found:
+                if name < newest and name not in kept:
+                    directory.remove(name)
 
 
 class Request:
