@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,17 @@ def written(place: RemoteDirectory) -> list[Any]:
     return counts_in(place.read(f"counts/{name}") or b"" for name in names)
 
 
+def jars_of_image(dockerfile: str, s3: Bucket) -> str:
+    """Of the jars of `scripts/services`, those that the image has, too. The image has the AWS SDK as one jar."""
+    added = {Path(jar).stem for jar in re.findall(r"\S+\.jar", dockerfile)}
+    (sdk,) = (name.removeprefix("bundle-") for name in added if name.startswith("bundle-"))
+    jars = {Path(jar).stem: jar for jar in s3.jars.split(",")}
+    assert f"s3-{sdk}" in jars
+    assert added - {f"bundle-{sdk}"} <= jars.keys()
+    of_hadoop = {name for name in jars if name.startswith(("hadoop-", "analyticsaccelerator-", "wildfly-"))}
+    return ",".join(jars[name] for name in jars.keys() - (of_hadoop - added))
+
+
 def test_spark_submit_runs_the_job_of_the_manifests_until_its_pod_is_stopped(
     spark: Any, s3: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +66,7 @@ def test_spark_submit_runs_the_job_of_the_manifests_until_its_pod_is_stopped(
     settings = {
         name: value for name, value in s3.spark_conf.items() if not name.endswith((".access.key", ".secret.key"))
     }
+    settings["spark.jars"] = jars_of_image(Path("Dockerfile").read_text(), s3)
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     command += ["main.py", *(argument.replace("BUCKET", place) for argument in spec["driverArgs"])]

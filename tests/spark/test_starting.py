@@ -123,6 +123,7 @@ SHOWS_SETTINGS = """
     settings = session("settings").sparkContext.getConf()
     print(settings.get("spark.python.unix.domain.socket.enabled"))
     print(settings.get("spark.python.worker.reuse"))
+    print(settings.get("spark.hadoop.fs.s3a.input.stream.type"))
     """
 
 
@@ -152,7 +153,7 @@ def test_settings_of_spark_submit_override_those_of_amadou(tmp_path: Path) -> No
     ]
     ended = subprocess.run([*submit, *given, program], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == ["false", "true"]
+    assert ended.stdout.splitlines() == ["false", "true", "classic"]
 
 
 @pytest.mark.skipif("SPARK_HOME" in os.environ, reason="SPARK_HOME names the pyspark of the workers")

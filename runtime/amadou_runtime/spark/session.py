@@ -60,6 +60,9 @@ _LAUNCH_SETTINGS = {
     # By default, HDFS waits 400 ms at the end of each file, and a batch writes several. The total wait is the same.
     f"{_HDFS_WAIT}.initial.delay.ms": "10",
     f"{_HDFS_WAIT}.retries": "10",
+    # By default, S3A of Hadoop 3.4.3 and newer remembers each object that it has read until the process ends
+    # (HADOOP-20058). Older versions ignore the setting.
+    "spark.hadoop.fs.s3a.input.stream.type": "classic",
 }
 # The default, Java's temporary directory, is in the container's directory. Its path is too long for a socket's name.
 _YARN_SETTINGS = {"spark.python.unix.domain.socket.dir": "/tmp"}
