@@ -5,6 +5,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", str(wheel), cwd=venv.parent)
     # Its dependencies are those of the environment that runs the tests: installing them again would take a minute and
     # show nothing. Python does not follow the .pth files of such a directory, so an editable amadou in it stays unseen.
-    site = venv / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site_packages(venv) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return venv / "bin"
+
+
+def site_packages(venv: Path) -> Path:
+    return venv / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
 
 def run(*command: str, cwd: Path) -> str:
@@ -101,11 +105,31 @@ def test_the_metadata_says_licence_and_extras(installed: Path, tmp_path: Path):
     assert {"Provides-Extra: spark", "Provides-Extra: dev"} <= {*told}
 
 
-def test_a_new_project_has_all_files_of_the_template(installed: Path, tmp_path: Path):
+def test_a_new_project_has_all_files_of_the_template_and_the_wheel_of_amadou(installed: Path, tmp_path: Path):
     run(str(installed / "amadou"), "new", "project-name", cwd=tmp_path)
 
     template = ROOT / "runtime" / "amadou_runtime" / "project_template"
-    assert files_of(tmp_path / "project-name") == files_of(template)
+    wheel = Path("wheels", f"amadou-{version('amadou')}-py3-none-any.whl")
+    assert files_of(tmp_path / "project-name") == files_of(template) | {wheel.parent, wheel}
+
+
+def test_the_commands_that_a_new_project_begins_with_succeed_where_amadou_is_not_installed(
+    installed: Path, tmp_path: Path
+):
+    change, install, test = run(str(installed / "amadou"), "new", "clicks", cwd=tmp_path).splitlines()
+    run(sys.executable, "-m", "venv", str(tmp_path / "venv"), cwd=tmp_path)
+    # It has the dependencies of the environment that runs the tests, but not its amadou.
+    dependencies = tmp_path / "dependencies"
+    dependencies.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "amadou" not in entry.name:
+            (dependencies / entry.name).symlink_to(entry)
+    (site_packages(tmp_path / "venv") / "dependencies.pth").write_text(f"{dependencies}\n")
+    activate = f"source {tmp_path}/venv/bin/activate"
+
+    done = run("bash", "-ec", "\n".join([activate, change, install, f"python -m {test}"]), cwd=tmp_path)
+
+    assert "4 passed" in done
 
 
 def files_of(directory: Path) -> set[Path]:

@@ -34,6 +34,8 @@ def new_project(
     ],
 ) -> None:
     """Make a project to start from: a job with tests and sample events, an image, and manifests for Kubernetes."""
+    from amadou_runtime.command.packed_job import write_wheel
+
     with errors_as_messages():
         module = module_name(name)
         if os.path.lexists(name):
@@ -47,11 +49,14 @@ def new_project(
             with TemporaryDirectory(prefix=".new-", dir=".") as temporary:
                 made = Path(temporary, name)
                 _write(_TEMPLATE, made, names)
+                wheels = made / "wheels"
+                wheels.mkdir()
+                write_wheel(wheels)
                 made.rename(name)
         except OSError as error:
             raise ProjectError(f"{name} cannot be written ({error}): use a different working directory") from error
     print(f"cd {name}")
-    print('pip install -e ".[test]"')
+    print('pip install --find-links wheels -e ".[test]"')
     print("pytest")
 
 

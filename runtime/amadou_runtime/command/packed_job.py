@@ -156,7 +156,7 @@ def _add_amadou(archive: zipfile.ZipFile) -> str:
     info = f"amadou-{installed.version}.dist-info"
     for name, path in _files_of_amadou():
         archive.write(path, name)
-    for name in ("METADATA", "WHEEL", "entry_points.txt"):
+    for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE"):
         archive.writestr(f"{info}/{name}", installed.read_text(name) or "")
     return info
 
