@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from datetime import datetime
 from importlib.metadata import distributions, version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -227,6 +228,46 @@ def test_the_script_passes_options_to_spark_submit_and_to_the_job(tmp_path: Path
     ]
     assert (made / name / "marker").exists()
     assert run(str(made / "submit.sh"), PATH=path).splitlines()[-1] == "[run_packaged_job.py]"
+
+
+def values_of(option: str, told: list[str]) -> list[str]:
+    """The values of an option that the script has passed to `spark-submit`."""
+    return [value[1:-1] for name, value in pairwise(told) if name == f"[{option}]"]
+
+
+@pytest.mark.parametrize("form", ["{} {}", "{}={}"])
+def test_the_script_adds_modules_and_archives_to_those_of_the_job(tmp_path: Path, path: str, form: str) -> None:
+    made = tmp_path / "made"
+    name = with_environment(made, "marker")
+    options = [("--py-files", "a.zip"), ("--archives", "b.tgz#b"), ("--py-files", "c.py,d.py")]
+    words = [word for option in options for word in form.format(*option).split()]
+
+    told = run(str(made / "submit.sh"), *words, "--", "--once", PATH=path).splitlines()
+
+    assert values_of("--py-files", told) == ["modules-1.zip,a.zip,c.py,d.py"]
+    assert values_of("--archives", told) == [f"{name}.tar.gz#{name},b.tgz#b"]
+    assert told[-2:] == ["[run_packaged_job.py]", "[--once]"]
+
+    write_script(made / "submit.sh", "job", "modules-1.zip", None)
+    told = run(str(made / "submit.sh"), *words, PATH=path).splitlines()
+    assert values_of("--archives", told) == ["b.tgz#b"]
+    assert "[--archives]" not in run(str(made / "submit.sh"), PATH=path).splitlines()
+
+
+def test_a_package_in_a_directory_of_another_user_is_an_error_in_one_line(tmp_path: Path, path: str) -> None:
+    made = tmp_path / "made"
+    with_environment(made, "marker")
+    mktemp = tmp_path / "bin" / "mktemp"  # root may write to all directories
+    mktemp.write_text("#!/bin/sh\necho mktemp: Permission denied >&2\nexit 1\n")
+    mktemp.chmod(0o755)
+
+    done = subprocess.run([made / "submit.sh"], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "submit.sh: the environment cannot be unpacked (mktemp: Permission denied): "
+        f"copy {made} to a place that you can write to\n"
+    )
 
 
 def test_the_script_unpacks_each_environment_once(tmp_path: Path, path: str) -> None:

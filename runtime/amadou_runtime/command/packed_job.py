@@ -41,9 +41,15 @@ _SCRIPT = """\
 set -euo pipefail
 cd "$(dirname "$0")"
 
-spark_options=()
+spark_options=() py_files= archives= # spark-submit would take only the last --py-files and --archives
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    spark_options+=("$1")
+    case $1 in
+        --py-files) py_files+=,${{2:?--py-files needs a value}} && shift ;;
+        --py-files=*) py_files+=,${{1#*=}} ;;
+        --archives) archives+=,${{2:?--archives needs a value}} && shift ;;
+        --archives=*) archives+=,${{1#*=}} ;;
+        *) spark_options+=("$1") ;;
+    esac
     shift
 done
 [ $# -eq 0 ] || shift
@@ -56,7 +62,10 @@ done
 _UNPACK = """\
 # In client mode, the driver runs on this machine, with the same environment. Each archive has a name of its own.
 if [ ! -d {environment} ]; then
-    partial=$(mktemp -d environment.XXXXXX)
+    partial=$(mktemp -d environment.XXXXXX 2>&1) || {{
+        echo "{script}: the environment cannot be unpacked ($partial): copy $PWD to a place that you can write to" >&2
+        exit 1
+    }}
     trap 'rm -rf "$partial"' EXIT
     tar -xzf {environment}{suffix} -C "$partial"
     [ -d {environment} ] || mv "$partial" {environment}
@@ -126,10 +135,17 @@ def write_script(path: Path, job: str, modules: str, environment: str | None) ->
     :param modules: name of the file with the modules
     :param environment: name of the environment; `None` if there is none
     """
+    options = spark_options(job, f'{modules}"$py_files"', environment)
+    if environment is None:
+        unpack = ""
+        options.append('${archives:+--archives "${archives#,}"}')
+    else:
+        unpack = _UNPACK.format(script=SCRIPT, environment=environment, suffix=ARCHIVE_SUFFIX)
+        options = [f'{each}"$archives"' if each.startswith("--archives") else each for each in options]
     text = _SCRIPT.format(
         script=SCRIPT,
-        unpack="" if environment is None else _UNPACK.format(environment=environment, suffix=ARCHIVE_SUFFIX),
-        options=" \\\n    ".join(spark_options(job, modules, environment)),
+        unpack=unpack,
+        options=" \\\n    ".join(options),
         program=PROGRAM,
     )
     path.write_text(text, encoding="utf-8")
