@@ -116,21 +116,23 @@ def test_a_page_about_deploying_serves_metrics_to_other_machines(page: Path) -> 
 
 def test_the_unit_for_systemd_has_what_its_options_need() -> None:
     page = (ROOT / "docs" / "deploying" / "standalone.md").read_text()
-    (install,) = re.findall(r"pip install 'amadou\[(.*?)\]'", page)
+    (install,) = re.findall(r"pip install --find-links wheels 'amadou\[(.*?)\]'", page)
     assert "--metrics-port" in page
     assert {"spark", "prometheus"} <= set(install.split(","))
 
 
-def test_the_pattern_for_savepoints_matches_the_python_process_of_the_driver_alone() -> None:
-    python = "./environment/bin/python /opt/click-counts/{} --checkpoint /shared/checkpoint"
+def test_the_pattern_for_signals_matches_the_python_process_of_the_jobs_driver_alone() -> None:
+    python = "./environment/bin/python /opt/click-counts/{} --checkpoint /shared/{}/checkpoint -p COUNTS=/shared/counts"
     java = "/usr/lib/jvm/bin/java -cp /opt/spark/jars/* org.apache.spark.deploy.SparkSubmit --py-files modules.zip {}"
     worker = "/opt/click-counts/environment/bin/python -m pyspark.daemon pyspark.worker"
     pages = "".join(page.read_text() for page in sorted(ROOT.glob("docs/deploying/*.md")))
-    patterns = re.findall(r"pkill .*?-f '(.*?)'", pages)
+    patterns = re.findall(r"(kubectl exec POD -- )?pkill .*?-f '(.*?)'", pages)
     assert len(patterns) == 4
-    for pattern in patterns:
+    for pod, pattern in patterns:
         program = "main.py" if "main[.]py" in pattern else "run_packaged_job.py"
-        assert re.search(pattern, python.format(program))
+        assert re.search(pattern, python.format(program, "click-counts"))
+        is_only_job = bool(pod)
+        assert is_only_job or not re.search(pattern, python.format(program, "views"))
         assert not re.search(pattern, java.format(program))
         assert not re.search(pattern, worker)
 
