@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,7 +39,9 @@ def jars_of_image(dockerfile: str, s3: Bucket) -> str:
     (sdk,) = (name.removeprefix("bundle-") for name in added if name.startswith("bundle-"))
     jars = {Path(jar).stem: jar for jar in s3.jars.split(",")}
     assert f"s3-{sdk}" in jars
-    assert added - {f"bundle-{sdk}"} <= jars.keys()
+    for name in added - {f"bundle-{sdk}"}:
+        checksum = sha256(Path(jars[name]).read_bytes()).hexdigest()
+        assert re.search(rf"sha256:{checksum} \\\n\s+\S+/{re.escape(name)}\.jar", dockerfile)
     of_hadoop = {name for name in jars if name.startswith(("hadoop-", "analyticsaccelerator-", "wildfly-"))}
     return ",".join(jars[name] for name in jars.keys() - (of_hadoop - added))
 

@@ -21,8 +21,8 @@ KUBEFLOW = {
         *("restartPolicy", "driver", "executor"),
     },
     "restartPolicy": {"type", "onFailureRetryInterval", "onSubmissionFailureRetryInterval"},
-    "driver": {"cores", "memory", "serviceAccount", "terminationGracePeriodSeconds", "envFrom"},
-    "executor": {"instances", "cores", "memory", "envFrom"},
+    "driver": {"cores", "memory", "serviceAccount", "terminationGracePeriodSeconds", "envFrom", "securityContext"},
+    "executor": {"instances", "cores", "memory", "envFrom", "securityContext"},
 }
 """Fields of sparkoperator.k8s.io/v1beta2 that the manifest may have: of the spec and of objects in it."""
 APACHE = {
@@ -38,6 +38,13 @@ APACHE = {
     "podTemplateSpec": {"spec"},
 }
 """The same for spark.apache.org/v1."""
+RESTRICTED = {
+    "runAsNonRoot": True,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What the restricted level of Kubernetes' Pod Security Standards demands of a container."""
 MANIFESTS = {"kubeflow-spark-operator": KUBEFLOW, "apache-spark-operator": APACHE}
 
 
@@ -155,6 +162,24 @@ def test_the_manifests_run_the_same_job_in_the_same_way(project: Path) -> None:
     dockerfile = (project / "Dockerfile").read_text()
     assert f"ARG SPARK={kubeflow['sparkVersion']}\n" in dockerfile
     assert "COPY main.py /opt/job/main.py" in dockerfile
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_pods_pass_the_restricted_level_and_need_no_secret(project: Path, name: str) -> None:
+    read = objects(manifest(project, name)["spec"])
+    assert [value for field, value in read if field == "securityContext"] == [RESTRICTED] * 2
+    assert [value for field, value in read if field == "secretRef"] == [
+        {"name": "click-counts-secrets", "optional": True}
+    ] * 2
+    # Kubernetes compares only numbers with that of root
+    assert (project / "Dockerfile").read_text().endswith("\nUSER 185\n")
+
+
+def test_github_tests_the_job_on_the_spark_of_the_image(project: Path) -> None:
+    workflow = (project / ".github" / "workflows" / "test.yml").read_text()
+    (spark,) = re.findall(r"ARG SPARK=(\S+)", (project / "Dockerfile").read_text())
+    assert f" pyspark=={spark}\n" in workflow
+    assert yaml.safe_load(workflow)["jobs"].keys() == {"test", "image"}
 
 
 def test_the_arguments_in_the_manifests_are_options_and_parameters_of_the_job(project: Path) -> None:

@@ -41,7 +41,7 @@ _SCRIPT = """\
 set -euo pipefail
 cd "$(dirname "$0")"
 
-spark_options=() py_files= archives= # spark-submit would take only the last --py-files and --archives
+spark_options=() py_files="" archives="" # spark-submit would take only the last --py-files and --archives
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
         --py-files) py_files+=,${{2:?--py-files needs a value}} && shift ;;
