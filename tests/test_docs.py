@@ -114,11 +114,22 @@ def test_a_page_about_deploying_serves_metrics_to_other_machines(page: Path) -> 
     assert not re.search(r"--metrics-host(?![ =]0\.0\.0\.0)", text)
 
 
+def test_the_packages_for_emr_are_those_that_were_tested_with_its_spark() -> None:
+    page = (ROOT / "docs" / "deploying" / "emr-serverless.md").read_text()
+    tested = (ROOT / "docs" / "running.md").read_text()
+    rows = re.findall(r"^\| ([\d.]+)\.\d+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| [^|]*EMR", tested, re.MULTILINE)
+    assert len(rows) == 2
+    for spark, python, pandas, pyarrow in rows:
+        assert f"'pyspark=={spark}.*' pandas=={pandas} pyarrow=={pyarrow}" in page
+        assert f"python{python}" in page
+
+
 def test_the_unit_for_systemd_has_what_its_options_need() -> None:
     page = (ROOT / "docs" / "deploying" / "standalone.md").read_text()
     (install,) = re.findall(r"pip install --find-links wheels 'amadou\[(.*?)\]'", page)
     assert "--metrics-port" in page
     assert {"spark", "prometheus"} <= set(install.split(","))
+    assert "RestartPreventExitStatus=2\n" in page
 
 
 def test_the_pattern_for_signals_matches_the_python_process_of_the_jobs_driver_alone() -> None:
