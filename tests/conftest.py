@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from hypothesis import settings
-from tests.services import Bucket, KafkaLogin, OwnService, Storage, bucket, need, own_service, unavailable
+from tests.services import Bucket, KafkaLogin, OwnService, Storage, bucket, mounted, need, own_service, unavailable
 
 from amadou import _secret
 from amadou.errors import CheckpointError, PlatformError
@@ -139,10 +139,12 @@ def s3() -> Bucket:
     return bucket()
 
 
-@pytest.fixture(params=["hdfs", "s3"])
-def storage(request: pytest.FixtureRequest) -> Storage:
-    """A new directory on HDFS and on S3."""
+@pytest.fixture(params=["hdfs", "s3", "other"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """A new directory on HDFS, on S3, and on a file system that can replace no file."""
     name = f"test-{uuid4().hex[:12]}"
+    if request.param == "other":
+        return mounted("other", (tmp_path / name).as_uri())
     if request.param == "hdfs":
         return Storage(f"{request.getfixturevalue('hdfs')}/{name}", {})
     of: Bucket = request.getfixturevalue("s3")

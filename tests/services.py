@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
+from uuid import uuid4
 
 import attrs
 import pytest
+
+from amadou.remote_files import RemoteDirectory
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "services"
 
@@ -84,6 +87,24 @@ class Storage:
 
     directory: str
     conf: dict[str, str]
+
+    def opened(self, spark: Any) -> RemoteDirectory:
+        for name, value in self.conf.items():
+            spark._jsc.hadoopConfiguration().set(name.removeprefix("spark.hadoop."), value)
+        return RemoteDirectory(self.directory, spark.sparkContext)
+
+
+def mounted(scheme: str, directory: str) -> Storage:
+    """A directory, given as a URI, in another file system that is not local, as far as Hadoop tells.
+
+    `viewfs` has an `AbstractFileSystem`. `other` has none, as file systems of some vendors.
+    """
+    name = uuid4().hex
+    conf = {
+        f"spark.hadoop.fs.viewfs.mounttable.{name}.link./data": directory,
+        "spark.hadoop.fs.other.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
+    }
+    return Storage(f"{scheme}://{name}/data", conf)
 
 
 class OwnService:

@@ -6,8 +6,8 @@ Only the driver can use them, because workers have no access to Spark's file sys
 import os
 import re
 import uuid
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -39,6 +39,8 @@ _ADVICE: Final = (
 
 _PACKAGES: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure", "gs": "hadoop-gcp"}
 """Hadoop's packages by scheme. Hadoop before 3.5 has none for gs."""
+_REPLACED: Final = ".amadou-replaced"
+"""The end of a file's hidden name while the file is replaced."""
 
 
 def running_context() -> Any:
@@ -86,6 +88,10 @@ def _unless_missing(do: Callable[[], _Result]) -> _Result | None:
         raise
 
 
+def _final_name(name: str) -> str:
+    return name[1:].removesuffix(_REPLACED) if name.endswith(_REPLACED) else name
+
+
 class RemoteDirectory:
     """A directory in one of Spark's file systems.
 
@@ -122,7 +128,7 @@ class RemoteDirectory:
 
     def exists(self, name: str) -> bool:
         """Return `True` if a file or directory with this name exists."""
-        return self._try(lambda: bool(self._system.exists(self._located(name))))
+        return self._try(lambda: any(self._system.exists(path) for path in self._places(name)))
 
     def names(self, directory: str = "") -> list[str]:
         """Return the names of a directory's entries; an empty list if the directory does not exist."""
@@ -131,25 +137,26 @@ class RemoteDirectory:
         def names() -> list[str]:
             return [str(status.getPath().getName()) for status in self._system.listStatus(path)]
 
-        return self._try(lambda: _unless_missing(names) or [])
+        return [*dict.fromkeys(map(_final_name, self._try(lambda: _unless_missing(names) or [])))]
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; `None` if the file does not exist."""
-        path = self._located(name)
 
-        def read() -> bytes:
+        def read(path: Any) -> bytes:
             stream = self._system.open(path)
             try:
                 return bytes(self._read(stream))
             finally:
                 stream.close()
 
-        return self._try(lambda: _unless_missing(read))
+        contents = (_unless_missing(partial(read, path)) for path in self._places(name))
+        return self._try(lambda: next((content for content in contents if content is not None), None))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small file. Readers never see a partly written file. An older file is replaced at once, except on
-        file systems that can neither replace a file by a rename nor show it only when it is whole, such as ``abfss``:
-        there, it is deleted first.
+        """Write a small file. Readers never see a partly written file. An older file is replaced at once on HDFS and on
+        object stores that show a file only when it is whole, such as S3. On other file systems, such as ``abfss``, the
+        older file is renamed first, and the methods of this class find it under both names until the new file has its
+        place, even if the process is killed. Only `move` and `download` need the file's own name.
         """
 
         def fill(path: Any) -> None:
@@ -171,7 +178,13 @@ class RemoteDirectory:
 
     def remove(self, name: str) -> None:
         """Remove a file, or a directory with all files in it, if it exists."""
-        self._try(lambda: self._system.delete(self._located(name), True))
+
+        def remove() -> None:
+            if name and self._renames_older:  # first, because it is found if the file is missing
+                self._system.delete(self._beside(name, _REPLACED), False)
+            self._system.delete(self._located(name), True)
+
+        self._try(remove)
 
     def move(self, name: str, to: str) -> None:
         """Move a file or a directory. On object stores, a directory moves file by file. The new name must not exist,
@@ -203,13 +216,37 @@ class RemoteDirectory:
         if not self.writes_partial_files:
             fill(self._located(name))
             return
-        hidden = self._located(os.path.join(os.path.dirname(name), f".{os.path.basename(name)}.{uuid.uuid4().hex}"))
+        hidden = self._beside(name, f".{uuid.uuid4().hex}")
         try:
             fill(hidden)
-            self._context.rename(hidden, self._located(name), self._overwriting)
+            if self._replaces_at_once:
+                self._context.rename(hidden, self._located(name), self._overwriting)
+            else:
+                self._replace(hidden, name)
         except Exception:
             self._system.delete(hidden, False)
             raise
+
+    def _replace(self, hidden: Any, name: str) -> None:
+        """Give a file its name. Until then, an older file keeps its name or has its hidden name; see `_places`."""
+        path, older = self._located(name), self._beside(name, _REPLACED)
+        if self._system.exists(path):
+            self._system.delete(older, False)
+            self._rename(path, older)
+        self._rename(hidden, path)
+        self._system.delete(older, False)
+
+    def _rename(self, path: Any, to: Any) -> None:
+        if not self._system.rename(path, to):
+            raise OSError(f"cannot rename {path} to {to}")
+
+    def _places(self, name: str) -> Iterator[Any]:
+        """Yield the paths that a file can have, in the order in which to look for it; see `_replace`."""
+        path = self._located(name)
+        yield path
+        if name and self._renames_older:
+            yield self._beside(name, _REPLACED)
+            yield path  # it may have been replaced in between
 
     @cached_property
     def writes_partial_files(self) -> bool:
@@ -222,6 +259,16 @@ class RemoteDirectory:
         return not self._system.hasPathCapability(self._path_class(self.path), ability)
 
     @cached_property
+    def _renames_older(self) -> bool:
+        """`False` if no file can have the hidden name that `_replace` gives it."""
+        return self.writes_partial_files and not self.path.startswith("hdfs:")
+
+    @cached_property
+    def _replaces_at_once(self) -> bool:
+        """`True` if a rename replaces a file at once: on HDFS, with or without ViewFS. The directory must exist."""
+        return str(self._system.resolvePath(self._path_class(f"{self.path}/")).toUri().getScheme()) == "hdfs"
+
+    @cached_property
     def _context(self) -> Any:
         """The interface of Hadoop that can replace a file by a rename. Each instance has connections of its own."""
         return self._hadoop.FileContext.getFileContext(self._path_class(self.path).toUri(), self._conf)
@@ -231,6 +278,10 @@ class RemoteDirectory:
         options = self._java_gateway.new_array(self._hadoop.Options.Rename, 1)
         options[0] = self._hadoop.Options.Rename.OVERWRITE
         return options
+
+    def _beside(self, name: str, end: str) -> Any:
+        """Return the path of a hidden file in the directory of a file."""
+        return self._located(os.path.join(os.path.dirname(name), f".{os.path.basename(name)}{end}"))
 
     def _located(self, name: str) -> Any:
         return self._path_class(f"{self.path}/{name}" if name else self.path)

@@ -1,11 +1,13 @@
 """Files in a checkpoint can be read and written in every file system, and Spark can read what was written."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
+import attrs
 import pytest
+from tests.services import mounted
 from tests.spark.test_checkpoint import NOON, Counter
 
 from amadou import Job, KeyedEvent, MemorySink
@@ -14,28 +16,23 @@ from amadou.remote_files import RemoteDirectory
 from amadou_plugins.connectors import LinesSource
 from amadou_runtime import start
 from amadou_runtime.spark.files import Files, LocalFiles, RemoteFiles, checkpoint_files
+from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.spark
 
 OpenFiles = Callable[[Any, Path], Files]
 
+
 KINDS: dict[str, OpenFiles] = {
     "local": lambda spark, directory: LocalFiles(str(directory), directory),
     "Hadoop": lambda spark, directory: RemoteFiles(RemoteDirectory(str(directory), spark.sparkContext)),
+    "other": lambda spark, directory: RemoteFiles(mounted("other", directory.as_uri()).opened(spark)),
 }
 
 
 @pytest.fixture(params=KINDS)
 def files(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Files:
     return KINDS[request.param](spark, tmp_path / "checkpoint")
-
-
-@pytest.fixture
-def mounted(spark: Any, tmp_path: Path) -> str:
-    """The URI of a directory in a file system that is not local, as far as Hadoop tells."""
-    name = uuid4().hex
-    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{name}.link./data", tmp_path.as_uri())
-    return f"viewfs://{name}/data/checkpoint"
 
 
 def test_a_checkpoint_without_files_is_empty(files: Files) -> None:
@@ -103,20 +100,89 @@ def line_event(line: bytes) -> KeyedEvent:
     return KeyedEvent(line.decode(), NOON)
 
 
-@pytest.mark.parametrize("state", ["groups", "log"])
+@pytest.mark.parametrize(("scheme", "state"), [("viewfs", "groups"), ("viewfs", "log"), ("other", "log")])
 def test_a_run_resumes_from_a_checkpoint_in_another_file_system(
-    state: Any, spark: Any, mounted: str, tmp_path: Path
+    scheme: str, state: Any, spark: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "lines").mkdir()
+    place = f"{mounted(scheme, tmp_path.as_uri()).opened(spark).path}/checkpoint"
 
     def results(name: str, lines: str) -> list[Any]:
         (tmp_path / "lines" / name).write_text(lines)
         sink = MemorySink()
         source = LinesSource(str(tmp_path / "lines"), key_event=line_event)
         job = Job("counter", Counter(), {"lines": source}, {"counts": sink}, state=state)
-        start(job, spark, checkpoint=mounted, trigger="available-now").await_termination()
+        start(job, spark, checkpoint=place, trigger="available-now").await_termination()
         return sorted(sink.records)
 
-    assert isinstance(checkpoint_files(spark, mounted), RemoteFiles)
+    assert isinstance(checkpoint_files(spark, place), RemoteFiles)
     assert results("1", "a\nb\na\n") == [("a", 1), ("a", 2), ("b", 1)]
+    metadata, replaced = (tmp_path / "checkpoint" / name for name in ("amadou.json", ".amadou.json.amadou-replaced"))
+    metadata.rename(replaced)  # as left by a run that was killed while it replaced the file
     assert results("2", "a\n") == [("a", 3)]
+    metadata.rename(replaced)
+    rescale(spark, place, partitions=3)
+    assert results("3", "a\n") == [("a", 4)]
+    assert not replaced.exists()
+
+
+class Killed(BaseException):
+    pass
+
+
+@attrs.define
+class KilledLater:
+    """A file system whose process is killed after a number of changes."""
+
+    system: Any
+    changes: int
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("create", "delete", "rename"):
+            if not self.changes:
+                raise Killed
+            self.changes -= 1
+        return getattr(self.system, name)
+
+
+@pytest.fixture(params=["viewfs", "other"])
+def place(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> RemoteDirectory:
+    return mounted(request.param, tmp_path.as_uri()).opened(spark)
+
+
+def kill(place: RemoteDirectory, changes: int, do: Callable[[], None]) -> None:
+    system = place._system
+    place._system = KilledLater(system, changes)
+    with suppress(Killed):
+        do()
+    place._system = system
+
+
+@pytest.mark.parametrize("again", range(5))
+@pytest.mark.parametrize("changes", range(5))
+def test_a_file_is_found_whenever_a_process_that_replaces_it_is_killed(
+    changes: int, again: int, place: RemoteDirectory
+) -> None:
+    place.write("file", b"0")
+    before = b"0"
+    for number, later in ((b"1", changes), (b"2", again)):
+        kill(place, later, lambda: place.write("file", number))  # noqa: B023
+        found = place.read("file")
+        assert found in (before, number)
+        assert place.exists("file")
+        assert place.names().count("file") == 1
+        before = found
+    place.write("file", b"3")
+    assert (place.read("file"), place.exists(".file.amadou-replaced")) == (b"3", False)
+
+
+@pytest.mark.parametrize("changes", range(5))
+def test_a_removed_file_stays_removed(changes: int, place: RemoteDirectory) -> None:
+    place.write("file", b"0")
+    kill(place, changes, lambda: place.write("file", b"1"))
+    before = place.read("file")
+    kill(place, 1, lambda: place.remove("file"))
+    assert place.read("file") in (before, None)
+    place.remove("file")
+    assert (place.read("file"), place.exists("file")) == (None, False)
+    assert "file" not in place.names()

@@ -5,10 +5,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import attrs
 import pytest
-from tests.services import Storage
+from tests.services import Storage, mounted
 
 from amadou import Handler, Job, KeyedEvent, SinkSpec, Subject, ValueSpec
 from amadou.errors import CheckpointError, SavepointError, SinkError, SourceError
@@ -55,7 +56,7 @@ def job(directory: str, sink: Any = None) -> Job:
 
 @pytest.fixture
 def place(storage: Storage, spark: Any) -> RemoteDirectory:
-    return RemoteDirectory(storage.directory, spark.sparkContext)
+    return storage.opened(spark)
 
 
 def bring(place: RemoteDirectory, number: int, *keys: str) -> None:
@@ -93,6 +94,17 @@ def test_an_interrupted_move_is_continued(place: RemoteDirectory) -> None:
     assert sorted(place.names("to")) == ["1", "both", "left", "moved"]
     contents = {place.read(f"to/{name}") for name in ("1", "both/2", "both/3", "left/4", "moved/5")}
     assert contents == {b"from/1", b"from/both/2", b"from/both/3", b"from/left/4", b"to/moved/5"}
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "viewfs"])
+def test_hdfs_replaces_a_file_at_once(scheme: str, hdfs: str, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = f"{hdfs}/test-{uuid4().hex[:12]}"
+    storage = mounted("viewfs", directory) if scheme == "viewfs" else Storage(directory, {})
+    place = storage.opened(spark)
+    monkeypatch.delattr(RemoteDirectory, "_replace")
+    place.write("file", b"first")
+    place.write("file", b"second")
+    assert (place.read("file"), place.names()) == (b"second", ["file"])
 
 
 def test_a_batch_that_is_processed_again_replaces_its_files(
