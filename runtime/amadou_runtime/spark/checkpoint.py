@@ -88,10 +88,6 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
             why = "its start from a savepoint was interrupted. Run the job with the same --from again"
             raise CheckpointError(checkpoint, why)
         if files.exists("metadata") or files.exists("offsets"):
-            aside = [name for name in files.names("") if name.startswith(f".{_FILE}.")]
-            if aside:  # file systems such as abfss delete the older file first
-                why = f"{_FILE} is missing, because a run was killed while it replaced the file: rename {aside[0]} to"
-                raise CheckpointError(checkpoint, f"{why} {_FILE}")
             raise CheckpointError(checkpoint, "it was not created by amadou. Use a different directory")
         assert isinstance(job.key_groups, int)
         store = store_of(job)

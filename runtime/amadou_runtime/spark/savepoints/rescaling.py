@@ -45,8 +45,8 @@ from amadou_runtime.spark.session import own_session, partitions_of
 from amadou_runtime.spark.streams import offset_lines, planned_offsets
 
 _ASIDE: Final = "before-rescale"
-_MOVED: Final = ("amadou.json", "commits", "offsets", "state", "metadata", CLOCK_DIRECTORY, REFERENCES)
-"""The files and directories that are written anew, the metadata first."""
+_MOVED: Final = ("commits", "offsets", "state", "metadata", CLOCK_DIRECTORY, REFERENCES)
+"""The files and directories that are written anew, apart from amadou's metadata, which is replaced."""
 _COMPLETE: Final = f"{_ASIDE}/complete"
 """A file that exists while all old files are in `_ASIDE`: those in their old places are new then. Without this file, no
 file is new, and each old file is in one of the two places, or in both.
@@ -196,7 +196,7 @@ def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescal
         _set_aside(files)
         _write_anew(spark, files, plan, after, job)
     except AmadouError:
-        _put_back(files)
+        _put_back(files, before)
         with suppress(OSError):
             RemoteDirectory(plan.savepoint, spark.sparkContext).remove("")
         raise
@@ -244,7 +244,7 @@ def _plan_again(files: Files, plan: _Plan) -> None:
     files.write("offsets/1", "\n".join([version, json.dumps(metadata), *lines]))
 
 
-def _put_back(files: Files) -> None:
+def _put_back(files: Files, before: CheckpointMetadata) -> None:
     """Put the old files back."""
     if files.exists(_COMPLETE):
         for name in _MOVED:
@@ -253,6 +253,7 @@ def _put_back(files: Files) -> None:
     for name in reversed(_MOVED):
         if files.exists(f"{_ASIDE}/{name}"):
             files.move(f"{_ASIDE}/{name}", name)
+    keep(files, before)
     _end(files)
 
 
