@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from amadou import DeadLetterReport, Job, RunSummary
-from amadou.errors import JobError, SavepointError
+from amadou.errors import CheckpointError, JobError, SavepointError
 from amadou.paths import is_remote, local_path
 from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
+from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.interval import interval
 from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.progress import Progress
@@ -85,6 +86,7 @@ def run(
     :raises AmadouError: the job failed or cannot run; see the subclasses in `amadou.errors`
     :raises ValueError: `engine` or `trigger` is invalid, or `checkpoint` is set for the embedded engine
     """
+    _check_given(checkpoint, from_savepoint, to_savepoint, savepoint_directory)
     if engine == "embedded" and checkpoint is not None:
         raise ValueError('engine="embedded" does not use a checkpoint: omit checkpoint=, or use engine="spark"')
     _check_trigger(trigger)
@@ -216,6 +218,7 @@ def start(
     """
     from amadou_runtime.spark import start as start_on_spark
 
+    _check_given(checkpoint, from_savepoint)
     _check_trigger(trigger)
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
@@ -234,6 +237,15 @@ def start(
 
     running.on_end = ended
     return running
+
+
+def _check_given(checkpoint: str | None, *savepoints: str | None) -> None:
+    """Raise an `AmadouError` if a path is empty."""
+    if checkpoint is not None:
+        check_given(checkpoint, CheckpointError)
+    for directory in savepoints:
+        if directory is not None:
+            check_given(directory, SavepointError)
 
 
 def _check_trigger(trigger: str | None) -> None:
@@ -331,6 +343,7 @@ def replay(
     from amadou_runtime.spark import start as start_on_spark
     from amadou_runtime.spark.replay import recorded_letters
 
+    _check_given(checkpoint)
     job, hooks = _prepared(job, params)
     settings = dict(conf)
     with hooks.failures_reported():

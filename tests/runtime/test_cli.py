@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from tests.commands import amadou
 
+from amadou.errors import CheckpointError
 from amadou_runtime import run
+from amadou_runtime._run import replay
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.main import main
 from amadou_runtime.core.trigger import trigger_problem
@@ -100,6 +102,54 @@ def test_options_of_spark_are_usage_errors_on_the_embedded_engine(options: tuple
     result = amadou("run", "cli_totals.py", "--engine", "embedded", *options)
     assert result.exit_code == 2
     assert f"{options[0]} works only on the Spark engine" in result.stderr
+
+
+EMPTY = "the path is empty: name a directory. If a variable contains the path, check that it is set"
+
+
+@pytest.mark.parametrize("engine", ["spark", "embedded"])
+@pytest.mark.parametrize("option", ["--checkpoint", "--from", "--savepoint", "--savepoint-dir"])
+def test_an_empty_path_is_not_the_working_directory(option: str, engine: str) -> None:
+    result = amadou("run", "cli_totals.py", "--engine", engine, option, "")
+    if engine == "embedded" and option in ("--checkpoint", "--savepoint-dir"):
+        assert (result.exit_code, "works only on the Spark engine" in result.stderr) == (2, True)
+        return
+    kind = "checkpoint" if option == "--checkpoint" else "savepoint"
+    assert (result.exit_code, result.stderr) == (1, f"{kind} '': {EMPTY}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("savepoint", "", "savepoints/new"),
+        ("savepoint", "state", ""),
+        ("savepoint", "--verify", ""),
+        ("rescale", "", "--partitions", "2"),
+        ("rescale", "state", "--partitions", "2", "--savepoint", ""),
+        ("convert", "", "--to", "log"),
+        ("state", "keys", ""),
+        ("console", ""),
+        ("rehearse", "", "cli_totals.py"),
+        ("describe", "cli_totals.py", "--checkpoint", ""),
+    ],
+)
+def test_commands_refuse_empty_paths(arguments: tuple[str, ...]) -> None:
+    result = amadou(*arguments)
+    assert (result.exit_code, result.stderr.partition(": ")[2]) == (1, f"{EMPTY}\n")
+
+
+def test_a_replay_refuses_an_empty_path() -> None:
+    with pytest.raises(CheckpointError, match="the path is empty"):
+        replay(load_job("cli_totals.py"), [], checkpoint="")
+
+
+def test_describe_says_that_it_reads_local_checkpoints_only() -> None:
+    result = amadou("describe", "cli_totals.py", "--checkpoint", "s3a://b/x")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "checkpoint s3a://b/x: amadou describe reads local checkpoints only: run amadou console s3a://b/x, which "
+        "starts Spark\n",
+    )
 
 
 @pytest.mark.parametrize(

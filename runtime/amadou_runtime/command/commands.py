@@ -41,7 +41,7 @@ def describe_job(
     target: TargetArgument,
     param: ParamOption = None,
     checkpoint: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="DIR", help="Also show the state and the progress of each source partition in this checkpoint."
         ),

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from amadou import Job, Param
 from amadou.engine import HIDDEN, MISSING, params_of, shown_bytes
 from amadou.errors import CheckpointError
+from amadou.paths import is_remote, local_path
 from amadou.text import qualified
 from amadou_runtime.command.drawn_stages import drawn_stages
+from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.job_document import (
     connector_text,
     fetch_text,
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint: Path | None = None) -> None:
+def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint: str | Path | None = None) -> None:
     """Print tables of a job's handler, state, ports, sources, dependencies and parameters. The parameters need not have
     values. For a job with several stages, print a picture of the stages, and then the tables of each stage.
 
@@ -52,7 +54,7 @@ def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint:
     if params:
         console.print(_params(params, given))
     if checkpoint is not None:
-        for table in _progress(checkpoint):
+        for table in _progress(str(checkpoint)):
             console.print(table)
 
 
@@ -116,10 +118,14 @@ def _sources(job: Job) -> "Table":
     return table
 
 
-def _progress(checkpoint: Path) -> list["Table"]:
+def _progress(checkpoint: str) -> list["Table"]:
     from amadou_runtime.spark.clock import CLOCK_DIRECTORY, read_clock
 
-    directory = checkpoint / CLOCK_DIRECTORY
+    check_given(checkpoint, CheckpointError)
+    if is_remote(checkpoint):
+        why = f"amadou describe reads local checkpoints only: run amadou console {checkpoint}, which starts Spark"
+        raise CheckpointError(checkpoint, why)
+    directory = Path(local_path(checkpoint), CLOCK_DIRECTORY)
     try:
         done = max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=None)
         if done is None:
@@ -132,10 +138,10 @@ def _progress(checkpoint: Path) -> list["Table"]:
         ]
         return [_stored_state(done, {name: of["ranges"] for name, of in stages.items()}), _partitions(done, partitions)]
     except FileNotFoundError:
-        why = "this directory does not contain a run's checkpoint: check that the path is correct and local"
-        raise CheckpointError(str(checkpoint), why) from None
+        why = "this directory does not contain a run's checkpoint: check that the path is correct"
+        raise CheckpointError(checkpoint, why) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(str(checkpoint), f"its progress cannot be read: check the files ({error})") from error
+        raise CheckpointError(checkpoint, f"its progress cannot be read: check the files ({error})") from error
 
 
 def _stored_state(done: int, stored: Mapping[str, Mapping[str, Sequence[Any]]]) -> "Table":

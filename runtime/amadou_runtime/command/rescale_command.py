@@ -4,7 +4,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from amadou.errors import SavepointError
 from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, errors_as_messages, pairs
+from amadou_runtime.core.given_path import check_given
 
 CheckpointArgument = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint. No run may use it.", show_default=False)
@@ -73,8 +75,11 @@ def _change(
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
     with errors_as_messages():
         job = None if target is None else load_job(target).with_params(params, connectors=False)
+        directory = absolute(checkpoint)
+        if savepoint is not None:
+            check_given(savepoint, SavepointError)
         spark = session("amadou rescale", master=master, conf=settings)
-        done = rescale(spark, absolute(checkpoint), savepoint=savepoint, job=job, **changes)
+        done = rescale(spark, directory, savepoint=savepoint, job=job, **changes)
     before, after = done.before, done.after
     ranges = f"{after.key_groups} key groups in {after.key_ranges} key ranges"
     number = "1 partition" if done.partitions == 1 else f"{done.partitions} partitions"

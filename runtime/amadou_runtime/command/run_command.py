@@ -165,7 +165,7 @@ def run_job(
             "--savepoint-keep": savepoint_keep,
         }
         for option, value in spark_only.items():
-            if value:
+            if value not in (None, []):
                 raise typer.BadParameter(f"{option} works only on the Spark engine: omit it with --engine embedded")
     if savepoint_every is not None:
         try:

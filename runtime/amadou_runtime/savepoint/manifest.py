@@ -10,6 +10,7 @@ import attrs
 
 from amadou.errors import SavepointError
 from amadou.paths import is_remote, local_path
+from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.state_schema import Known
 from amadou_runtime.savepoint.state_file import StateFileInfo
 
@@ -192,8 +193,9 @@ def savepoint_path(directory: str | Path) -> Path:
     """Return a savepoint's directory as a local path.
 
     :param directory: a path, or a URI that starts with ``file:``
-    :raises SavepointError: only Spark can access the directory
+    :raises SavepointError: the path is empty, or only Spark can access the directory
     """
+    check_given(str(directory), SavepointError)
     if is_remote(str(directory)):
         why = "only Spark can access it. Copy the savepoint to a local directory with the tools of the file system"
         raise SavepointError(str(directory), why)

@@ -10,6 +10,7 @@ from amadou import Job
 from amadou.errors import CheckpointError
 from amadou.paths import is_remote
 from amadou.text import qualified
+from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
@@ -213,6 +214,10 @@ def _check_stages(checkpoint: str, identity: CheckpointMetadata, job: Job) -> No
 
 
 def absolute(checkpoint: str) -> str:
-    """Return the absolute path or the URI of a directory, without a slash at the end."""
+    """Return the absolute path or the URI of a directory, without a slash at the end.
+
+    :raises CheckpointError: the path is empty
+    """
+    check_given(checkpoint, CheckpointError)
     is_uri = is_remote(checkpoint) or checkpoint.startswith("file:")
     return checkpoint.rstrip("/") if is_uri else str(Path(checkpoint).absolute())
