@@ -5,13 +5,23 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from amadou import spark_versions
+from amadou import Handler, Job, KeyedEvent, MemorySource, Subject, spark_versions
 from amadou.errors import PlatformError
 from amadou.spark_versions import check_reads_state, check_spark_version
-from amadou_runtime.spark.session import check_java, check_log_store, check_pyspark
+from amadou_runtime import start
+from amadou_runtime.spark.session import check_java, check_log_store, check_pyspark, session
+
+
+class Nothing(Handler):
+    def key_event(self, record: Any) -> None:
+        return None
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        raise AssertionError
 
 
 def java(directory: Path, version: str) -> None:
@@ -106,6 +116,39 @@ def test_what_an_old_spark_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delitem(sys.modules, "amadou.data_source", raising=False)
     with pytest.raises(PlatformError, match=r"a source in Python, such as KafkaSource, needs Spark 4.0 or newer, but"):
         importlib.import_module("amadou.data_source")
+
+
+@pytest.mark.parametrize(
+    ("variables", "settings", "shown"),
+    [
+        ({"SPARK_REMOTE": "sc://cluster/;token=sesame"}, {}, "SPARK_REMOTE"),
+        ({"SPARK_CONNECT_MODE_ENABLED": "1"}, {}, "SPARK_CONNECT_MODE_ENABLED"),
+        ({"SPARK_API_MODE": "connect"}, {}, "spark.api.mode (or SPARK_API_MODE)"),
+        ({}, {"conf": {"spark.api.mode": "Connect"}}, "spark.api.mode (or SPARK_API_MODE)"),
+        ({}, {"conf": {"spark.remote": "sc://cluster/;token=sesame"}}, "spark.remote"),
+        ({}, {"master": "sc://cluster/;token=sesame"}, "the master"),
+    ],
+)
+def test_settings_that_select_spark_connect_are_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], settings: dict[str, Any], shown: str
+) -> None:
+    pytest.importorskip("pyspark")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PlatformError) as error:
+        session("connected", **settings)
+    assert str(error.value) == (
+        f"{shown} selects Spark Connect, but amadou needs a classic session, in the driver: run the job on a machine "
+        "of the cluster, for example with spark-submit. On Databricks, use classic compute with the dedicated access "
+        "mode. Otherwise, remove this setting"
+    )
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    pytest.importorskip("pyspark")
+    connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(PlatformError, match="the session is a client of Spark Connect, but amadou needs a classic"):
+        start(Job("nothing", Nothing(), {"in": MemorySource([])}, {}), connected)
 
 
 def test_a_master_that_does_not_answer_is_told() -> None:

@@ -41,6 +41,7 @@ from amadou_runtime.spark.savepoints.loading import LOADING_CONF, load_savepoint
 from amadou_runtime.spark.savepoints.run_state import RunState
 from amadou_runtime.spark.savepoints.service import SavepointService, Schedule
 from amadou_runtime.spark.session import own_session, partitions_of
+from amadou_runtime.spark.spark_connect import check_session
 from amadou_runtime.spark.spark_errors import without_plans
 from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
@@ -86,6 +87,7 @@ def start(
     :param after: a run whose input has ended. The new run continues that run with the same in-memory state
     :param flush: `True` to advance the watermark to the maximum timestamp so that every timer fires
     :param letters: dead letters to replay, all in one batch
+    :raises PlatformError: the session is a client of Spark Connect
     :raises CheckpointError: the checkpoint does not fit the job, or cannot be read or written
     :raises SavepointError: the savepoint does not fit the job, or cannot be read
     :raises JobError: the job cannot be sent to workers
@@ -93,6 +95,7 @@ def start(
     :raises SinkError: a sink cannot be written to
     :raises RunError: Spark cannot start a source or the query
     """
+    check_session(spark)
     files = checkpoint_files(spark, _temporary() if checkpoint is None else absolute(checkpoint))
     kept = None if checkpoint is None else files.checkpoint
     job = with_all_sinks(job, kept)

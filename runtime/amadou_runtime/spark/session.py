@@ -26,6 +26,7 @@ from amadou.spark_versions import (
 from amadou_runtime.core.json_logs import EXECUTOR_LOG_FORMAT
 from amadou_runtime.spark.files import is_local
 from amadou_runtime.spark.java import adapted_launcher
+from amadou_runtime.spark.spark_connect import check_session, check_settings
 from amadou_runtime.spark.spark_errors import start_problem
 
 JAVA_VERSIONS = (17, 21)
@@ -75,9 +76,10 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     :param master: Spark's master URL; by default the URL that `spark-submit` sets, or `local[*]` without `spark-submit`
     :param conf: additional Spark settings, which override amadou's settings
     :raises PlatformError: pyspark, pandas or pyarrow is not installed, no Java that Spark supports was found,
-        or Spark cannot start
+        the settings select Spark Connect, or Spark cannot start
     """
     check_pyspark()
+    check_settings(master, conf)
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -103,6 +105,7 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
             spark = builder.getOrCreate()
     except Exception as error:  # py4j and pyspark raise many kinds of errors here
         raise PlatformError(f"Spark cannot start: {start_problem(error)}") from error
+    check_session(spark)
     _import_wheels(spark.sparkContext)
     return spark
 
