@@ -88,6 +88,13 @@ def test_workers_without_python_are_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_python_that_ends_at_once_is_named(tmp_path: Path) -> None:
+    assert error_of(tmp_path, "/bin/false") == (
+        "batch 0 of 'views-per-minute' cannot be processed: the Python of the workers ended before it ran a task: set "
+        "PYSPARK_PYTHON to a Python of the driver's minor version, in which amadou is installed"
+    )
+
+
 def test_results_that_the_driver_cannot_hold_are_named(tmp_path: Path) -> None:
     shown = "the driver could not receive its results, which must be smaller than spark.driver.maxResultSize. Sinks for"
     error = error_of(tmp_path, sys.executable, "spark.driver.maxResultSize=1k")

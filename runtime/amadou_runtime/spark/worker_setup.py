@@ -7,6 +7,7 @@ from amadou_runtime.core.release import amadou_version
 
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\].* version:? \(?([\d., ]+\d)\)? than that in driver:? ([\d.]+\d)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)": error=\d+, ([^\n]+)')
+_NO_WORKER = "reading the port number from pyspark.daemon's stdout"
 _LOADING = ", in read_command\n"
 """In tracebacks: the worker loads what the driver has sent."""
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '(\w+)", re.MULTILINE)
@@ -40,6 +41,11 @@ def setup_problem(message: str) -> str | None:
         return (
             f"a worker cannot run {no_python[1]} ({no_python[2]}): install Python there on all machines, or set "
             "PYSPARK_PYTHON to its path"
+        )
+    if _NO_WORKER in message:
+        return (
+            "the Python of the workers ended before it ran a task: set PYSPARK_PYTHON to a Python of the driver's "
+            "minor version, in which amadou is installed"
         )
     if _LOADING not in message:
         return None
