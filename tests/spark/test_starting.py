@@ -156,6 +156,111 @@ def test_settings_of_spark_submit_override_those_of_amadou(tmp_path: Path) -> No
     assert ended.stdout.splitlines() == ["false", "true", "classic"]
 
 
+def session_of(
+    settings: dict[str, str], *, program: str = "", environment: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Start Spark in another process.
+
+    :param program: what to do with the session `spark`
+    :param environment: variables; empty variables are removed
+    """
+    start = f"""
+from amadou.errors import PlatformError
+from amadou_runtime.spark.session import session
+try:
+    spark = session("started", conf={{"spark.ui.enabled": "false", "spark.master": "local[1]", **{settings!r}}})
+except PlatformError as error:
+    raise SystemExit(str(error)) from None
+"""
+    return subprocess.run(
+        [sys.executable, "-c", start + dedent(program)],
+        env={name: value for name, value in {**os.environ, **(environment or {})}.items() if value},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "shown"),
+    [
+        (
+            {"spark.master": "yarn"},
+            {},
+            r"When running with master 'yarn' .*: set HADOOP_CONF_DIR to the directory with",
+        ),
+        ({"spark.master": "bogus"}, {}, r"Master must .*: correct the master, such as local\[\*\], spark://HOST:7077"),
+        ({"spark.driver.memory": "lots"}, {}, "Invalid maximum heap size: -Xmxlots: set spark.driver.memory to a size"),
+        ({"spark.driver.memory": "10m"}, {}, ".*: set spark.driver.memory to a size such as 1g"),
+        ({"spark.local.dir": "/proc/none"}, {}, "Failed to create any local dir: set SPARK_LOCAL_DIRS or spark.local"),
+        ({}, {"SPARK_HOME": "/none"}, r".*No such file or directory: '/none/.*': unset SPARK_HOME, or set it to the"),
+        ({"spark.master": "k8s://https://127.0.0.1:1"}, {}, ".*Connection refused.*: check the master's address, and"),
+    ],
+)
+def test_one_line_says_why_spark_cannot_start(
+    settings: dict[str, str], environment: dict[str, str], shown: str
+) -> None:
+    ended = session_of(settings, environment={"HADOOP_CONF_DIR": "", "YARN_CONF_DIR": "", **environment})
+    assert ended.returncode == 1, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert re.match(f"Spark cannot start: {shown}", line), line
+
+
+def test_the_next_start_can_have_other_settings() -> None:
+    again = """
+        from amadou_runtime.spark.session import session
+        from amadou.errors import PlatformError
+
+        settings = {"spark.ui.enabled": "false"}
+        for memory in ("100m", "600m"):
+            try:
+                spark = session("again", master="local[1]", conf={**settings, "spark.driver.memory": memory})
+            except PlatformError as error:
+                print(error)
+        print(spark.range(3).count())
+        """
+    ended = subprocess.run(
+        [sys.executable, "-c", dedent(again)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    failed, count = ended.stdout.splitlines()
+    assert (failed.startswith("Spark cannot start: "), "driver memory: System" in failed, count) == (True, True, "3")
+    assert ended.stderr == ""
+
+
+def test_lines_of_java_are_passed_on_while_spark_starts_and_later(tmp_path: Path) -> None:
+    agent = {"JAVA_TOOL_OPTIONS": "-Dplace=Mars"}  # Java says that it has read this variable
+    program = """
+        err = spark._jvm.System.err
+        err.println("later")
+        spark._jvm.java.lang.Thread.sleep(500)
+        """
+    ended = session_of({"spark.files": str(tmp_path)}, environment=agent)
+    assert "Picked up JAVA_TOOL_OPTIONS: -Dplace=Mars" in ended.stderr
+    ended = session_of({}, program=program)
+    assert (ended.returncode, ended.stderr) == (0, "later\n")
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    [
+        ("spark.sql.shuffle.partitions=0", "Spark cannot start a session with these settings: .* must be positive"),
+        (
+            "spark.sql.streaming.stateStore.providerClass=foo.Bar",
+            "failed in Spark: Spark does not have the class foo.Bar: correct the setting",
+        ),
+    ],
+)
+def test_one_line_names_a_setting_that_spark_refuses(spark: Any, tmp_path: Path, setting: str, shown: str) -> None:
+    (tmp_path / "in.txt").write_text("one\n")
+    name, value = setting.split("=")
+    with pytest.raises(RunError) as caught:
+        start(job(LinesSource(tmp_path / "in.txt")), spark, conf={name: value}).await_termination()
+    assert re.search(shown, str(caught.value)), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.skipif("SPARK_HOME" in os.environ, reason="SPARK_HOME names the pyspark of the workers")
 def test_local_workers_import_the_installed_pyspark_and_not_sparks_zip_of_it(spark: Any) -> None:
     files = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socketserver
 import sys
 import threading
 import traceback
@@ -58,8 +59,8 @@ def log_batch(number: int) -> None:
 
 
 def log_as_json(job: str) -> None:
-    """Let this process log to standard error as JSON lines. Uncaught errors, also of threads and of `__del__`, and
-    Python's warnings are also logged.
+    """Let this process log to standard error as JSON lines. Uncaught errors, also of threads, of `__del__` and of
+    requests to servers in this process, and Python's warnings are also logged.
 
     :param job: the job's name, which each line shows
     """
@@ -72,6 +73,13 @@ def log_as_json(job: str) -> None:
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_of_thread
     sys.unraisablehook = _log_ignored
+    socketserver.BaseServer.handle_error = _log_failed_request  # type: ignore[assignment, method-assign]
+
+
+def json_formatter() -> "JsonFormatter | None":
+    """Return the formatter of this process's JSON lines; `None` if it logs text."""
+    formatters = [handler.formatter for handler in logging.getLogger().handlers]
+    return next((each for each in formatters if isinstance(each, JsonFormatter)), None)
 
 
 def log_worker(job: str) -> None:
@@ -164,6 +172,12 @@ def _log_uncaught_of_thread(uncaught: threading.ExceptHookArgs) -> None:
     if error is not None and not isinstance(error, SystemExit):
         name = "a thread" if thread is None else f"the thread {thread.name}"
         _logger.error("%s in %s", shown_error(error), name, exc_info=(kind, error, frames))
+
+
+def _log_failed_request(server: socketserver.BaseServer, request: Any, client_address: Any) -> None:
+    error = sys.exc_info()[1]
+    if error is not None:
+        _logger.error("%s in a request to %s", shown_error(error), type(server).__name__, exc_info=error)
 
 
 def _log_ignored(ignored: "sys.UnraisableHookArgs") -> None:

@@ -5,18 +5,13 @@ import logging
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-
 from amadou import Job, Run, Source
-from amadou.errors import RunError
-from amadou.remote_files import java_message
 from amadou.spark_versions import check_has_all, check_reads_state
 from amadou.text import qualified
 from amadou_runtime.core.connectors import check_connectors, is_bounded
@@ -42,7 +37,7 @@ from amadou_runtime.spark.savepoints.run_state import RunState
 from amadou_runtime.spark.savepoints.service import SavepointService, Schedule
 from amadou_runtime.spark.session import own_session, partitions_of
 from amadou_runtime.spark.spark_connect import check_session
-from amadou_runtime.spark.spark_errors import without_plans
+from amadou_runtime.spark.spark_errors import start_errors
 from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
 from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
 from amadou_runtime.spark.streams import WAKE_UPS, begin_streams, planned_offsets, stream_name
@@ -168,7 +163,7 @@ def _query(
             newest = clock.newest_file(stage, name)
             if newest is not None:
                 reader = reader.option(Source.NEWEST_OPTION, str(newest))
-            with _start_errors(f"the source {name!r} of {of.name!r}"):
+            with start_errors(f"the source {name!r} of {of.name!r}"):
                 records = source.read_stream(own, reader, qualified(stage, name), files.checkpoint)
                 keyed[stage].append(records.mapInArrow(KeyingStage(stage_payload, name), KEYED))
     end_lookup(own)
@@ -205,24 +200,8 @@ def _query(
         replays=bool(letters),
     )
     control.running = running
-    with _start_errors(f"the run of {job.name!r}"):
+    with start_errors(f"the run of {job.name!r}"):
         return run_query(running, keyed, payload, StatefulStage, identity, files.checkpoint, trigger)
-
-
-@contextmanager
-def _start_errors(what: str) -> Iterator[None]:
-    """Convert an error from Spark into a `RunError`, without Spark's query plans.
-
-    :param what: description of what Spark starts, for the error message
-    """
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
-            raise
-        # the text of py4j's errors contains Java's stack trace
-        message = java_message(error) if isinstance(error, Py4JJavaError) else without_plans(error)
-        raise RunError(f"Spark cannot start {what}: {message}") from None
 
 
 def run_query(

@@ -26,8 +26,9 @@ from amadou.spark_versions import (
 from amadou_runtime.core.json_logs import EXECUTOR_LOG_FORMAT
 from amadou_runtime.spark.files import is_local
 from amadou_runtime.spark.java import adapted_launcher
+from amadou_runtime.spark.java_output import JavaOutput
 from amadou_runtime.spark.spark_connect import check_session, check_settings
-from amadou_runtime.spark.spark_errors import start_problem
+from amadou_runtime.spark.spark_errors import start_errors, start_problem
 
 JAVA_VERSIONS = (17, 21)
 TEST_MASTER = "local[*,1]"
@@ -80,6 +81,7 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     """
     check_pyspark()
     check_settings(master, conf)
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -100,11 +102,17 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
         settings["spark.driver.defaultJavaOptions"] = f"{options} {default}".rstrip()
     for name, value in settings.items():
         builder = builder.config(name, value)
+    output = JavaOutput() if launches and SparkContext._gateway is None else None
     try:
         with nullcontext() if java is None else adapted_launcher(java, unzipped=_has_installed_pyspark(settings)):
+            if output is not None:
+                output.launch({"spark.app.name": app_name, **settings})
             spark = builder.getOrCreate()
     except Exception as error:  # py4j and pyspark raise many kinds of errors here
-        raise PlatformError(f"Spark cannot start: {start_problem(error)}") from error
+        problem = start_problem(error, list if output is None else output.end)
+        raise PlatformError(f"Spark cannot start: {problem}") from error
+    if output is not None:
+        output.started()
     check_session(spark)
     _import_wheels(spark.sparkContext)
     return spark
@@ -169,7 +177,13 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
     """Create a separate session for one query. The user's settings override amadou's settings.
 
     :param conf: settings for this query, which override all other settings
+    :raises RunError: Spark refuses a setting
     """
+    with start_errors("a session with these settings"):
+        return _own_session(spark, key_groups, checkpoint, conf)
+
+
+def _own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str, str]) -> Any:
     own = spark.newSession()
     given = {**dict(spark.sparkContext.getConf().getAll()), **session_settings(spark), **conf}
     # More partitions than cores slow down a batch; fewer leave cores idle. A checkpoint's first run fixes the number.
