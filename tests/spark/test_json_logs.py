@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +14,6 @@ from amadou.spark_versions import logs_json
 
 pytestmark = pytest.mark.spark
 
-PRINTED = re.compile(
-    r"Starting Streaming TransformWithStateInPandas Python worker\."
-    r"|/.*/pyspark/daemon\.py:\d+: DeprecationWarning: This process .*|  pid = os\.fork\(\)"
-)
-"""Lines that pyspark prints, without logging."""
 JOB = """
     import logging
     from datetime import datetime, timezone
@@ -82,7 +76,7 @@ def lines_of(path: Path, sink: str, *options: str, job: str = "job", status: int
         [*command, "--conf", "spark.ui.enabled=false"], cwd=path, capture_output=True, text=True, check=False
     )
     assert ended.returncode == status, ended.stderr
-    return [json.loads(line) for line in ended.stderr.splitlines() if line and not PRINTED.fullmatch(line)]
+    return [json.loads(line) for line in ended.stderr.splitlines()]
 
 
 def test_workers_and_spark_log_json_lines(tmp_path: Path) -> None:

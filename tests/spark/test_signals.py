@@ -73,6 +73,16 @@ def test_a_run_whose_java_was_killed_fails_with_one_line(tmp_path: Path) -> None
     )
 
 
+def test_a_run_whose_java_was_killed_logs_json_lines_only(tmp_path: Path) -> None:
+    with in_a_batch(tmp_path, sys.executable, str(JOB), *OWN, "--log-format", "json") as started:
+        (java,) = (pid for pid in descendants(started.pid) if "SparkSubmit" in command_of(pid))
+        os.kill(java, signal.SIGKILL)
+        assert started.wait(PATIENCE) == 1, log(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert "Spark's Java process has ended" in lines[-1]["message"]
+    assert any(" in a request to Accumulator" in line["message"] for line in lines)
+
+
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [

@@ -1,9 +1,12 @@
 """Passes on the lines that Spark's Java process writes to standard error, as do workers on this machine."""
 
+import atexit
 import logging
 import os
 import re
+import select
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +16,8 @@ from amadou_runtime.core.json_logs import json_formatter
 
 _CHUNK: Final = 65_536
 _END_SECONDS: Final = 10
+_LAST_SECONDS: Final = 1
+_POLL: Final = 0.01
 _FAILURE: Final = re.compile(r'Exception in thread "main"|Error|Invalid |Unrecognized |(\S+ \S+ )?ERROR ')
 """The first line of what Java or Spark writes about a start that fails."""
 
@@ -50,6 +55,7 @@ class JavaOutput:
         finally:
             os.close(writing)
         self._process = gateway.proc
+        atexit.register(self._pass_on_last, reading)
         SparkContext._ensure_initialized(gateway=gateway)
 
     def started(self) -> None:
@@ -79,12 +85,24 @@ class JavaOutput:
         """
         rest = b""
         while chunk := os.read(reading, _CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._take(line)
-        if rest:
-            self._take(rest)
-        os.close(reading)
+            with self._lock:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._take(line)
+        with self._lock:
+            if rest:
+                self._take(rest)
+
+    def _pass_on_last(self, reading: int) -> None:
+        """When the program ends, wait until the lines that Java has written until now have been passed on."""
+        assert self._thread is not None
+        until = time.monotonic() + _LAST_SECONDS
+        while self._thread.is_alive() and time.monotonic() < until:
+            time.sleep(_POLL)
+            if not select.select([reading], [], [], 0)[0]:
+                break
+        if self._lock.acquire(timeout=_LAST_SECONDS):
+            self._lock.release()
 
     def _take(self, line: bytes) -> None:
         if self._formatter is not None and not line.strip():
@@ -96,13 +114,12 @@ class JavaOutput:
             else f"{logged['level']} {logged['logger']}: {logged['message']}"
         )
         shown = line if logged is not None or self._formatter is None else self._as_json(text)
-        with self._lock:
-            if self._is_starting:
-                self._lines.append(text)
-                if self._held or _FAILURE.match(text):
-                    self._held.append(shown + b"\n")
-                    return
-            self._write(shown + b"\n")
+        if self._is_starting:
+            self._lines.append(text)
+            if self._held or _FAILURE.match(text):
+                self._held.append(shown + b"\n")
+                return
+        self._write(shown + b"\n")
 
     def _as_json(self, text: str) -> bytes:
         assert self._formatter is not None
