@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +143,14 @@ def test_settings_that_select_spark_connect_are_refused(
         "of the cluster, for example with spark-submit. On Databricks, use classic compute with the dedicated access "
         "mode. Otherwise, remove this setting"
     )
+
+
+@pytest.mark.parametrize("jar", ["/none/my.jar", "file:/none/my.jar", "none.jar", "/none/*.jar"])
+def test_a_local_jar_that_does_not_exist_is_named(jar: str) -> None:
+    pytest.importorskip("pyspark")
+    message = f"spark.jars names {jar}, which does not exist on this machine: correct the path"
+    with pytest.raises(PlatformError, match=re.escape(message)):
+        session("jars", conf={"spark.jars": f"local:/on/workers.jar,hdfs://host/a.jar, {jar}"})
 
 
 def test_a_session_of_spark_connect_is_refused() -> None:

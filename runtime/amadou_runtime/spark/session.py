@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
+from glob import glob
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from amadou.errors import PlatformError
+from amadou.paths import local_path
 from amadou.spark_versions import (
     batch_logger,
     check_has_all,
@@ -102,6 +104,7 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
         settings["spark.driver.defaultJavaOptions"] = f"{options} {default}".rstrip()
     for name, value in settings.items():
         builder = builder.config(name, value)
+    _check_jars(settings.get("spark.jars", ""))
     output = JavaOutput() if launches and SparkContext._gateway is None else None
     try:
         with nullcontext() if java is None else adapted_launcher(java, unzipped=_has_installed_pyspark(settings)):
@@ -116,6 +119,14 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     check_session(spark)
     _import_wheels(spark.sparkContext)
     return spark
+
+
+def _check_jars(jars: str) -> None:
+    """Raise a `PlatformError` if a local file does not exist. Spark would start without it."""
+    for jar in filter(None, map(str.strip, jars.split(","))):
+        path = local_path(jar)
+        if re.match(r"\w+:", path) is None and not glob(path):
+            raise PlatformError(f"spark.jars names {jar}, which does not exist on this machine: correct the path")
 
 
 def _has_installed_pyspark(settings: Mapping[str, str]) -> bool:
