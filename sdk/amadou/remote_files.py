@@ -15,6 +15,7 @@ __all__ = ["RemoteDirectory", "advice_on", "java_message", "running_context"]
 
 _Result = TypeVar("_Result")
 _ADVICE: Final = (
+    (r'No FileSystem for scheme "[^"]*[A-Z]', "write the scheme in lower case"),
     (r'No FileSystem for scheme "s3n?"', "write s3a:// rather than s3://, which only Amazon EMR has"),
     (
         r"No FileSystem for scheme|ClassNotFoundException",
@@ -24,6 +25,11 @@ _ADVICE: Final = (
         r"NoAuthWithAWS|NoAwsCredentials|Unable to load credentials",
         "no credentials were found: set spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key, or give the "
         "machine a role",
+    ),
+    (
+        r"Incomplete HDFS URI",
+        "write the host, as in hdfs://HOST:8020/path, or set HADOOP_CONF_DIR to the directory with the cluster's files "
+        "core-site.xml and hdfs-site.xml",
     ),
     (r"bucket does not exist|NoSuchBucket", "create the bucket, or correct its name"),
     (

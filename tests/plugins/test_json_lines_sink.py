@@ -358,6 +358,12 @@ def test_a_path_that_is_a_file_is_told_before_the_run(tmp_path: Path) -> None:
             JsonLinesSink(path).check("sums", int)
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc")
+def test_a_path_at_which_nothing_can_be_made_is_told_before_the_run() -> None:
+    with pytest.raises(SinkError, match="/proc/sums: check the path, its permissions and the disk "):
+        JsonLinesSink("/proc/sums").check("sums", int)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_that_may_not_be_written_is_told_before_the_run(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

@@ -91,9 +91,17 @@ def test_an_unknown_file_system_is_named(spark: Any) -> None:
         checkpoint_files(spark, "nowhere://a/b")
 
 
-def test_the_scheme_of_s3_is_named(spark: Any) -> None:
-    with pytest.raises(CheckpointError, match="write s3a:// rather than s3://"):
-        checkpoint_files(spark, "s3://bucket/checkpoint")
+@pytest.mark.parametrize(
+    ("checkpoint", "advice"),
+    [
+        ("s3://bucket/checkpoint", "write s3a:// rather than s3://"),
+        ("S3A://bucket/checkpoint", "write the scheme in lower case"),
+        ("hdfs:///checkpoint", "write the host, as in hdfs://HOST:8020/path, or set HADOOP_CONF_DIR"),
+    ],
+)
+def test_a_mistake_in_a_uri_is_named(spark: Any, checkpoint: str, advice: str) -> None:
+    with pytest.raises(CheckpointError, match=advice):
+        checkpoint_files(spark, checkpoint)
 
 
 def line_event(line: bytes) -> KeyedEvent:

@@ -169,7 +169,9 @@ class PartFiles:
             message = f"no permission to write to {directory}: give the user who runs the job write access"
             raise SinkError(message) from error
         except OSError as error:
-            raise SinkError(f"cannot write to the directory {directory}: check its disk ({error})") from error
+            raise SinkError(
+                f"cannot write to the directory {directory}: check the path, its permissions and the disk ({error})"
+            ) from error
 
 
 class PartWriter(SinkWriter):
