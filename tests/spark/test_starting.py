@@ -242,6 +242,29 @@ def test_lines_of_java_are_passed_on_while_spark_starts_and_later(tmp_path: Path
     assert (ended.returncode, ended.stderr) == (0, "later\n")
 
 
+def test_a_run_does_not_wait_if_nothing_reads_what_java_writes() -> None:
+    program = """
+        from amadou_runtime.spark.session import session
+
+        spark = session("unread", master="local[1]", conf={"spark.ui.enabled": "false"})
+        for _ in range(3):
+            spark._jvm.System.err.println("x" * 100_000)
+        print("done")
+        """
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-c", dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=writing,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    os.close(writing)
+    assert ended.stdout == "done\n"
+
+
 @pytest.mark.parametrize(
     ("setting", "shown"),
     [

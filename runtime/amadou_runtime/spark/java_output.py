@@ -8,6 +8,7 @@ import select
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -127,8 +128,9 @@ class JavaOutput:
         return self._formatter.format(record).encode()
 
     def _write(self, content: bytes) -> None:
-        while content:
-            content = content[os.write(self._target, content) :]
+        with suppress(OSError):  # if nothing reads the output, Java must not wait for this thread
+            while content:
+                content = content[os.write(self._target, content) :]
 
 
 def _logged(line: bytes) -> Mapping[str, Any] | None:

@@ -40,7 +40,15 @@ from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
 from amadou_runtime.spark.reference_files import StageReferences
 from amadou_runtime.spark.savepoints.service import SavepointService
-from amadou_runtime.spark.spark_errors import ENDED, JAVA_ENDED, message_with_cause, own_error, root_cause, size_problem
+from amadou_runtime.spark.spark_errors import (
+    ENDED,
+    JAVA_ENDED,
+    message_with_cause,
+    own_error,
+    root_cause,
+    size_problem,
+    without_plans,
+)
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, by_stage, error_from
 from amadou_runtime.spark.worker_setup import setup_problem
@@ -265,8 +273,10 @@ class RunningJob:
             raise self._error
         failure = self._failure()
         if failure is not None or (cause is not None and not self._stopped):
-            message = message_with_cause(failure or cause)
-            raise own_error(message) or RunError(f"the run of {self._job.name!r} failed in Spark: {message}")
+            own = own_error(without_plans(failure or cause))
+            raise own or RunError(
+                f"the run of {self._job.name!r} failed in Spark: {message_with_cause(failure or cause)}"
+            )
 
     def _failure(self) -> Any:
         try:

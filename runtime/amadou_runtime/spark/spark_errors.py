@@ -58,13 +58,15 @@ def start_problem(error: Any, end: Callable[[], Sequence[str]] = list) -> str:
 
     :param end: function that ends Java, and returns the lines that Java has written
     """
-    if "Cannot call methods on a stopped SparkContext" in str(error):  # Spark itself logs only that it has given up
+    message, causes = str(error), root_cause(error).split(_CAUSED_BY)
+    lines = end()
+    if "Cannot call methods on a stopped SparkContext" in message:  # Spark itself logs only that it has given up
         version = ".".join(map(str, spark_version()))
         return (
             f"the Spark master does not answer, or does not run Spark {version}, the version of this driver. Check the "
             "master's URL and that this machine can connect to it, and install the pyspark of the cluster's version"
         )
-    cause, lines = ": ".join(each.rstrip(".") for each in root_cause(error).split(_CAUSED_BY)), end()
+    cause = ": ".join(each.rstrip(".") for each in causes)
     if cause == ENDED or "[JAVA_GATEWAY_EXITED]" in cause:
         cause = _cause_in(lines) or ENDED
     advice = next((advice for pattern, advice in _START_ADVICE if re.search(pattern, cause)), None)
@@ -94,7 +96,7 @@ def message_with_cause(error: Any) -> str:
     if missing is not None:
         advice = "correct the setting that names the class, or add its package with spark.jars.packages"
         return f"Spark does not have the class {missing[1]}: {advice}"
-    return message if cause in message else f"{message} (caused by: {cause})"
+    return message if cause in message or cause in last_error(message) else f"{message} (caused by: {cause})"
 
 
 @contextmanager
