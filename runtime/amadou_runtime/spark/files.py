@@ -32,7 +32,9 @@ class Files(Protocol):
         """Return `True` if a file or directory with this name exists."""
 
     def names(self, directory: str) -> list[str]:
-        """Return the names of a directory's entries; an empty list if the directory does not exist."""
+        """Return the names of a directory's entries, without hidden files, such as those that a killed `write` leaves.
+        If the directory does not exist, return an empty list.
+        """
 
     def read(self, name: str) -> str | None:
         """Return the text of a file; `None` if the file does not exist."""
@@ -103,7 +105,7 @@ class LocalFiles:
     def names(self, directory: str) -> list[str]:
         def names() -> list[str]:
             with suppress(*_MISSING):
-                return os.listdir(self.directory / directory)
+                return _shown(os.listdir(self.directory / directory))
             return []
 
         return self._try("read", names)
@@ -161,7 +163,7 @@ class RemoteFiles:
         return self._try("read", lambda: self._directory.exists(name))
 
     def names(self, directory: str) -> list[str]:
-        return self._try("read", lambda: self._directory.names(directory))
+        return self._try("read", lambda: _shown(self._directory.names(directory)))
 
     def read(self, name: str) -> str | None:
         def read() -> str | None:
@@ -184,6 +186,10 @@ class RemoteFiles:
             return do()
         except (OSError, UnicodeDecodeError) as error:
             raise _error(self.checkpoint, what, error) from error
+
+
+def _shown(names: list[str]) -> list[str]:
+    return [name for name in names if not name.startswith(".")]
 
 
 def _error(checkpoint: str, what: str, error: Exception) -> CheckpointError:

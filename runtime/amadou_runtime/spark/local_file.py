@@ -9,7 +9,7 @@ from uuid import uuid4
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file atomically: readers never see a partly written file."""
-    beside = path.with_name(f"{path.name}.new-{uuid4().hex}")
+    beside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         beside.write_bytes(data)
         os.replace(beside, path)

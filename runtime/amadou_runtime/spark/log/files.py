@@ -124,7 +124,7 @@ class ViewFiles:
         for path in self.directory.glob("pending-*"):
             if path not in kept:
                 path.unlink(missing_ok=True)
-        for path in self.directory.glob("*.new-*"):
+        for path in self.directory.glob(".*"):
             if time.time() - _modified(path) > 60:  # another process may be writing it
                 path.unlink(missing_ok=True)
 

@@ -189,16 +189,15 @@ def _source_files(files: Files, stage: str, logs: Mapping[str, str]) -> Iterator
     for stream, saved in logs.items():
         log = stream_log(files, stream)
         for name in files.names(log):
-            if not name.startswith("."):
-                text = files.read(f"{log}/{name}")
-                assert text is not None
-                text = text.replace(f'"{here}/{replays}/', f'"{here}/{REPLAY_DIRECTORY}/')
-                yield f"sources/{saved}/{name}", text.replace(f'"{here}/', f'"{CHECKPOINT}/')
+            text = files.read(f"{log}/{name}")
+            assert text is not None
+            text = text.replace(f'"{here}/{replays}/', f'"{here}/{REPLAY_DIRECTORY}/')
+            yield f"sources/{saved}/{name}", text.replace(f'"{here}/', f'"{CHECKPOINT}/')
     of_memory = (name for name in files.names(_MEMORY) if name.startswith(qualified(stage, "")))
     directories = {replays: REPLAY_DIRECTORY, **{f"{_MEMORY}/{name}": f"{_MEMORY}/{name}" for name in of_memory}}
     for directory, saved in directories.items():
         for name in files.names(directory):
-            text = None if name.startswith(".") else files.read(f"{directory}/{name}")
+            text = files.read(f"{directory}/{name}")
             if text is not None:
                 yield f"{saved}/{name}", text
 
