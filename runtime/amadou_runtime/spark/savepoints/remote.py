@@ -5,6 +5,7 @@ files: first the state, and last the manifest, without which a directory is not 
 copies it to each machine that needs it.
 """
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,18 @@ def savepoint_id(spark: Any, directory: str) -> str | None:
         return None if manifest is None else parsed_manifest(manifest, directory).id
     except (SavepointError, OSError):
         return None
+
+
+def remove_savepoint(spark: Any, directory: str) -> None:
+    """Remove a savepoint.
+
+    :param directory: the savepoint's directory, as a path or a URI
+    :raises OSError: the directory does not exist, or cannot be removed
+    """
+    if is_remote(directory):
+        RemoteDirectory(directory, spark.sparkContext).remove("")
+    else:
+        shutil.rmtree(savepoint_path(directory))
 
 
 def sent_path(directory: Path) -> str:

@@ -20,7 +20,6 @@ import attrs
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError
 from amadou.paths import local_path
-from amadou.remote_files import RemoteDirectory
 from amadou_runtime.core.references import REFERENCES
 from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.fitting import check_stages, check_state_fits
@@ -39,7 +38,7 @@ from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.payload import payload_for
 from amadou_runtime.spark.reference_files import plan_rows_again
 from amadou_runtime.spark.savepoints.loading import LOADING_CONF, write_checkpoint
-from amadou_runtime.spark.savepoints.remote import open_savepoint
+from amadou_runtime.spark.savepoints.remote import open_savepoint, remove_savepoint
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 from amadou_runtime.spark.session import own_session, partitions_of
 from amadou_runtime.spark.streams import offset_lines, planned_offsets
@@ -198,7 +197,7 @@ def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescal
     except AmadouError:
         _put_back(files, before)
         with suppress(OSError):
-            RemoteDirectory(plan.savepoint, spark.sparkContext).remove("")
+            remove_savepoint(spark, plan.savepoint)
         raise
     _end(files)
     return Rescaled(before, after, plan.partitions, plan.savepoint)
