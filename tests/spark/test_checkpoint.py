@@ -310,11 +310,6 @@ def test_a_directory_of_another_program_is_refused(play: Callable[..., list[Any]
     (tmp_path / "checkpoint" / "metadata").write_text('{"id":"x"}')
     with pytest.raises(CheckpointError, match="was not created by amadou"):
         play("a")
-    (tmp_path / "checkpoint" / ".amadou.json.0a").touch()
-    with pytest.raises(
-        CheckpointError, match=r"amadou\.json is missing, .*: rename \.amadou\.json\.0a to amadou\.json"
-    ):
-        play("a")
 
 
 def test_a_broken_identity_is_told(play: Callable[..., list[Any]], tmp_path: Path) -> None:
