@@ -32,7 +32,7 @@ _START_ADVICE: Final = (
         r"Master must |[Mm]aster URL",
         "correct the master, such as local[*], spark://HOST:7077, yarn or k8s://https://HOST:443",
     ),
-    (r"heap size|JNI error|maximum heap|driver memory", "set spark.driver.memory to a size such as 1g"),
+    (r"heap size|heap space|JNI error|maximum heap|driver memory", "set spark.driver.memory to a size such as 1g"),
     (
         r"unresolved dependency",
         "correct spark.jars.packages, and check that this machine can download from the repository",
