@@ -207,8 +207,7 @@ class RemoteDirectory:
                 return
             self._system.delete(target, False)
         self._system.mkdirs(target.getParent())
-        if not self._system.rename(source, target):
-            raise OSError(f"cannot rename {source} to {target}")
+        self._rename(source, target)
 
     def make(self) -> None:
         """Create the directory if it is missing, and check that files can be written to it."""

@@ -135,13 +135,12 @@ def write_script(path: Path, job: str, modules: str, environment: str | None) ->
     :param modules: name of the file with the modules
     :param environment: name of the environment; `None` if there is none
     """
-    options = spark_options(job, f'{modules}"$py_files"', environment)
+    options = spark_options(job, modules, environment, more_modules='"$py_files"', more_archives='"$archives"')
     if environment is None:
         unpack = ""
         options.append('${archives:+--archives "${archives#,}"}')
     else:
         unpack = _UNPACK.format(script=SCRIPT, environment=environment, suffix=ARCHIVE_SUFFIX)
-        options = [f'{each}"$archives"' if each.startswith("--archives") else each for each in options]
     text = _SCRIPT.format(
         script=SCRIPT,
         unpack=unpack,
@@ -152,17 +151,24 @@ def write_script(path: Path, job: str, modules: str, environment: str | None) ->
     path.chmod(0o755)
 
 
-def spark_options(job: str, modules: str, environment: str | None) -> list[str]:
+def spark_options(
+    job: str, modules: str, environment: str | None, *, more_modules: str = "", more_archives: str = ""
+) -> list[str]:
     """Return the options that the script passes to `spark-submit`.
 
     :param job: the job's name
     :param modules: name of the file with the modules
     :param environment: name of the environment; `None` if there is none
+    :param more_modules: text to append to the modules, for the shell
+    :param more_archives: text to append to the environment's archive, for the shell
     """
-    options = [f"--name {shlex.quote(job)}", f"--py-files {modules}"]
+    options = [f"--name {shlex.quote(job)}", f"--py-files {modules}{more_modules}"]
     if environment is not None:
         archive = f"{environment}{ARCHIVE_SUFFIX}"
-        options += [f"--archives {archive}#{environment}", f"--conf spark.pyspark.python=./{environment}/bin/python"]
+        options += [
+            f"--archives {archive}#{environment}{more_archives}",
+            f"--conf spark.pyspark.python=./{environment}/bin/python",
+        ]
     return options
 
 

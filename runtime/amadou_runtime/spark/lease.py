@@ -116,7 +116,9 @@ class Lease:
         self._since = clock_time()
         self._ended = threading.Event()
         self._using_file = threading.Lock()
-        """Some file systems remove a file before they replace it: no other thread may find it missing meanwhile."""
+        """Held while a thread reads and then writes or removes the file: renewing could otherwise write it anew after
+        `end` has removed it.
+        """
         self._write()
         _held[self._id] = self
         self._thread = threading.Thread(target=self._keep, name="amadou-lease", daemon=True)
@@ -168,7 +170,7 @@ class Lease:
         """
         with self._using_file:
             holder = _stored(self._files)
-            if holder is not None and holder.lease == self._id:
+            if self._is_mine(holder):
                 self._write()
                 return
         stalled = f"this run stalled for {self._age().total_seconds():.0f} seconds"
@@ -180,6 +182,9 @@ class Lease:
             "only one is started"
         )
         self._taken = CheckpointError(self._files.checkpoint, why)
+
+    def _is_mine(self, holder: Holder | None) -> bool:
+        return holder is not None and holder.lease == self._id
 
     def _keep(self) -> None:
         while not self._ended.wait(0.5):
@@ -206,8 +211,7 @@ class Lease:
         self._is_active, self._often, self._lost = lambda: False, lambda: None, lambda error: None
         del _held[self._id]
         with self._using_file, suppress(AmadouError):
-            holder = _stored(self._files)
-            if holder is not None and holder.lease == self._id:
+            if self._is_mine(_stored(self._files)):
                 self._files.remove(_FILE)
 
 

@@ -70,7 +70,7 @@ def write_savepoint(spark: Any, checkpoint: str, directory: str | Path) -> JobMa
     :raises SavepointError: the directory is not empty, or cannot be written
     """
     is_sent = is_remote(str(directory))
-    place = nullcontext(check_new(directory)) if not is_sent else uploaded(spark, str(directory))
+    place = uploaded(spark, str(directory)) if is_sent else nullcontext(check_new(directory))
     files = checkpoint_files(spark, checkpoint)
     metadata = read_metadata(files)
     batch = last_commit(files)
