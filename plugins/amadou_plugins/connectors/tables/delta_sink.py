@@ -5,6 +5,7 @@ import attrs
 
 from amadou import Param, SinkBatch
 from amadou.errors import SinkError
+from amadou.spark_versions import spark_version
 from amadou_plugins.connectors.files.column_names import column_names
 from amadou_plugins.connectors.tables.spark_tables import scala_release, spark_release
 from amadou_plugins.connectors.tables.table_sink import TableSink
@@ -52,7 +53,7 @@ class DeltaSink(TableSink):
 
         if not isinstance(spark._jvm.io.delta.tables.DeltaTable, JavaClass):
             scala, version = scala_release(spark), spark_release(spark)
-            package = _PACKAGE.format(versions=scala if version < "4" else f"{version}_{scala}")
+            package = _PACKAGE.format(versions=scala if spark_version() < (4, 0) else f"{version}_{scala}")
             raise SinkError(f"{self._label} needs Delta Lake, which Spark does not have: add {package} {_SETTINGS}")
 
     def columns(self, spark: Any) -> Any:
