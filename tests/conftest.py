@@ -26,8 +26,19 @@ _LONGEST = ("tests/spark/", "test_own_connectors.py", "test_pytest_plugin.py", "
 """Files that take minutes, as parts of their paths."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first. At the end of a parallel run, one process would otherwise wait for the other."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests of `scripts/qualify`, skip those that need a newer Spark, and run the longest files first: at the
+    end of a parallel run, one process would otherwise wait for the other.
+    """
+    if "qualify" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("qualify")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("qualify")]
+    for item in items:
+        needed = item.get_closest_marker("needs_spark")
+        if needed is not None and spark_version() < needed.args:
+            version = ".".join(map(str, needed.args))
+            item.add_marker(pytest.mark.skip(reason=f"needs Spark {version} or newer"))
     items.sort(key=lambda item: not any(part in item.path.as_posix() for part in _LONGEST))
 
 
