@@ -1,23 +1,19 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.stores import stores
+from tests.conformance.stores import IN_PROCESS, embedded_on
 
 from amadou import Job
 from amadou_runtime import TestRun
 from amadou_runtime.spark.log.forms import ENTRY_PER_KEY, ONE_ENTRY
 from amadou_runtime.spark.session import check_log_store
-from amadou_runtime.testing.engines import EmbeddedEngine
 from amadou_runtime.testing.test_run import defaults
 
 MakeRun = Callable[..., TestRun]
 
-IN_PROCESS = ("memory", "groups", "log-packed", "log-by-key")
-"""Stores of the embedded engine; see `tests.conformance.stores`."""
 ON_SPARK = {
     "spark-groups": {"store": "groups"},
     "spark-log-packed": {"store": "log", "forms": ONE_ENTRY},
@@ -27,16 +23,30 @@ ON_SPARK = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each case that uses an engine on each store without Spark. Cases with the mark `on_spark` also run on Spark;
-    `scripts/qualify` runs all cases there.
-    """
-    if "stored_in" not in metafunc.fixturenames:
-        return
-    marks = [pytest.mark.spark]
-    if metafunc.definition.get_closest_marker("on_spark") is None:
-        marks.append(pytest.mark.qualify)
-    params = [*IN_PROCESS, *(pytest.param(name, marks=marks) for name in ON_SPARK)]
-    metafunc.parametrize("stored_in", params, indirect=True)
+    """Run each case that makes test runs on each store."""
+    if "stored_in" in metafunc.fixturenames:
+        has_stages = metafunc.definition.get_closest_marker("several_stages") is not None
+        on_spark = [name for name in ON_SPARK if not (has_stages and name == "spark-groups")]
+        params = [*IN_PROCESS, *(pytest.param(name, marks=pytest.mark.spark) for name in on_spark)]
+        metafunc.parametrize("stored_in", params, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave cases on Spark to `scripts/qualify` unless a mark says what Spark can change."""
+    for item in items:
+        chosen = getattr(item, "callspec", None)
+        on_spark = chosen is not None and {"spark", *ON_SPARK} & {*map(str, chosen.params.values())}
+        if on_spark and item.get_closest_marker("on_spark") is None:
+            item.add_marker(pytest.mark.qualify)
+
+
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine, for cases with real runs."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return str(request.param)
 
 
 @pytest.fixture
@@ -46,37 +56,25 @@ def stored_in(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def engine(
-    stored_in: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[str]:
-    """The name of the engine of a store. Test runs on this engine use the store."""
-    if stored_in in IN_PROCESS:
-        with ExitStack() as stack:
-            state_of = stores(tmp_path, stack)[stored_in]
-            monkeypatch.setattr(defaults, "embedded_engine", partial(EmbeddedEngine, state_of=state_of))
-            yield "embedded"
-        return
-    request.getfixturevalue("spark")
-    from amadou_runtime.testing.spark_engine import SparkEngine
-
-    if ON_SPARK[stored_in]["store"] == "log":
-        check_log_store()
-    monkeypatch.setattr(defaults, "spark_engine", partial(SparkEngine, **ON_SPARK[stored_in]))
-    yield "spark"
-
-
-@pytest.fixture
-def test_run(engine: str, request: pytest.FixtureRequest) -> Iterator[MakeRun]:
-    """Makes test runs on an engine."""
+def test_run(stored_in: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRun]:
+    """Makes test runs whose state is on a store."""
     made: list[TestRun] = []
-    settings: dict[str, Any] = {"engine": engine}
-    if engine == "spark":
-        settings["spark"] = request.getfixturevalue("spark")
+    settings: dict[str, Any] = {"engine": "embedded"}
+    if stored_in in ON_SPARK:
+        from amadou_runtime.testing.spark_engine import SparkEngine
+
+        settings = {"engine": "spark", "spark": request.getfixturevalue("spark")}
+        if ON_SPARK[stored_in]["store"] == "log":
+            check_log_store()
+        monkeypatch.setattr(defaults, "spark_engine", partial(SparkEngine, **ON_SPARK[stored_in]))
 
     def make(job: Job, **more: Any) -> TestRun:
         made.append(TestRun(job, **settings, **more))
         return made[-1]
 
-    yield make
-    for run in made:
-        run.close()
+    with ExitStack() as stack:
+        if stored_in in IN_PROCESS:
+            stack.enter_context(embedded_on(stored_in))
+        yield make
+        for run in made:
+            run.close()

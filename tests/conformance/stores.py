@@ -5,11 +5,12 @@ store a key range on Spark.
 """
 
 import shutil
-from collections.abc import Callable
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TypeAlias
 
 from tests.spark.log_storage import MemorySegments
 
@@ -23,8 +24,8 @@ from amadou_runtime.spark.log.forms import ENTRY_PER_KEY, ONE_ENTRY, Forms
 from amadou_runtime.spark.log.logged_range import LoggedRange
 from amadou_runtime.spark.log.segments import Log
 from amadou_runtime.spark.packed_range import PackedRange
-
-MakeState: TypeAlias = Callable[[bytes | None], GroupState]
+from amadou_runtime.testing.engines import EmbeddedEngine
+from amadou_runtime.testing.test_run import defaults
 
 
 class PackedState:
@@ -137,25 +138,28 @@ class LoggedState:
         self._stack.close()
 
 
-def stores(directory: Path, stack: ExitStack) -> dict[str, MakeState]:
-    """Return a function for each store and form, which makes the state of a stage from its state as one value.
+IN_PROCESS = ("memory", "groups", "log-packed", "log-by-key")
+"""The names of the stores. `memory` is that of the embedded engine."""
+_FORMS = {"log-packed": ONE_ENTRY, "log-by-key": ENTRY_PER_KEY}
 
-    :param directory: a directory for views
-    :param stack: closes the states
-    """
-    numbers = count()
 
-    def log(forms: Forms) -> MakeState:
-        def make(packed: bytes | None) -> LoggedState:
-            state = LoggedState(packed, forms, directory / f"view-{next(numbers)}")
-            stack.callback(state.close)
-            return state
+@contextmanager
+def embedded_on(store: str) -> Iterator[None]:
+    """Test runs on the embedded engine that start in this block have their state on a store."""
+    numbers, before = count(), defaults.embedded_engine
 
-        return make
+    def state_of(packed: bytes | None) -> GroupState:
+        if store == "memory":
+            return EmbeddedState.of(packed)
+        if store == "groups":
+            return PackedState(packed)
+        state = LoggedState(packed, _FORMS[store], Path(directory, str(next(numbers))))
+        stack.callback(state.close)
+        return state
 
-    return {
-        "memory": EmbeddedState.of,
-        "groups": PackedState,
-        "log-packed": log(ONE_ENTRY),
-        "log-by-key": log(ENTRY_PER_KEY),
-    }
+    with tempfile.TemporaryDirectory(prefix="amadou-views-") as directory, ExitStack() as stack:
+        defaults.embedded_engine = partial(EmbeddedEngine, state_of=state_of)
+        try:
+            yield
+        finally:
+            defaults.embedded_engine = before
