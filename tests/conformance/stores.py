@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 from tests.spark.log_storage import MemorySegments
@@ -132,6 +131,10 @@ class LoggedState:
             self._range = LoggedRange(self._stack.enter_context(entries), self._forms)
         return self._range
 
+    def ids(self) -> list[bytes]:
+        """Return the ids of the stored entries."""
+        return self._opened().entries.ids(b"")
+
     def close(self) -> None:
         """Close the view; changes that were not stored are lost."""
         self._range = None
@@ -144,22 +147,29 @@ _FORMS = {"log-packed": ONE_ENTRY, "log-by-key": ENTRY_PER_KEY}
 
 
 @contextmanager
-def embedded_on(store: str) -> Iterator[None]:
-    """Test runs on the embedded engine that start in this block have their state on a store."""
-    numbers, before = count(), defaults.embedded_engine
+def embedded_on(store: str) -> Iterator[list[GroupState]]:
+    """Test runs on the embedded engine that start in this block have their state on a store. Yield the states, one for
+    each stage and each time that a script sets a stage's state.
+    """
+    states: list[GroupState] = []
+    before = defaults.embedded_engine
 
     def state_of(packed: bytes | None) -> GroupState:
+        states.append(new_state(packed))
+        return states[-1]
+
+    def new_state(packed: bytes | None) -> GroupState:
         if store == "memory":
             return EmbeddedState.of(packed)
         if store == "groups":
             return PackedState(packed)
-        state = LoggedState(packed, _FORMS[store], Path(directory, str(next(numbers))))
+        state = LoggedState(packed, _FORMS[store], Path(directory, str(len(states))))
         stack.callback(state.close)
         return state
 
     with tempfile.TemporaryDirectory(prefix="amadou-views-") as directory, ExitStack() as stack:
         defaults.embedded_engine = partial(EmbeddedEngine, state_of=state_of)
         try:
-            yield
+            yield states
         finally:
             defaults.embedded_engine = before
