@@ -73,7 +73,9 @@ def fail(test_run: MakeRun, handler: Handler) -> CallbackError:
 
 @pytest.mark.parametrize("callback", ["key_event", "on_event", "on_timer_expired"])
 @pytest.mark.rule(26)
-def test_an_attribute_that_a_callback_sets_is_an_error_that_names_it(test_run: MakeRun, callback: str) -> None:
+def test_setting_a_handler_attribute_in_a_callback_is_an_error_that_names_the_attribute(
+    test_run: MakeRun, callback: str
+) -> None:
     error = fail(test_run, Doing(count, callback))
     assert error.callback == callback
     assert error.error.startswith(
@@ -84,7 +86,7 @@ def test_an_attribute_that_a_callback_sets_is_an_error_that_names_it(test_run: M
 
 
 @pytest.mark.rule(26)
-def test_an_attribute_that_a_callback_deletes_is_an_error_that_names_it(test_run: MakeRun) -> None:
+def test_deleting_a_handler_attribute_in_a_callback_is_an_error_that_names_the_attribute(test_run: MakeRun) -> None:
     error = fail(test_run, Doing(forget))
     assert error.error.startswith(
         "HandlerAttributeError: a callback deleted the attribute Doing.callback: other workers do not see"
@@ -105,7 +107,7 @@ def test_an_attribute_that_a_callback_deletes_is_an_error_that_names_it(test_run
     ],
 )
 @pytest.mark.rule(26)
-def test_an_attribute_that_a_callback_changes_past_the_handler_ends_the_run(
+def test_changing_a_handler_attribute_through_its_dict_ends_the_run_even_with_dead_letters(
     test_run: MakeRun, callback: str, deed: Deed, told: str
 ) -> None:
     run = test_run(job(Doing(deed, callback), on_error="dead_letter")).add_record(event(0)).add_watermark(at(1))
@@ -139,7 +141,7 @@ class Slotted(Recorder):
 
 @pytest.mark.parametrize("kind", [Converting, Frozen, Slotted])
 @pytest.mark.rule(26)
-def test_so_does_one_in_a_slot(kind: type[Recorder]) -> None:
+def test_changing_an_attribute_of_a_slotted_handler_ends_the_run(kind: type[Recorder]) -> None:
     run = TestRun(job(kind()), engine="embedded").add_record(event(0))
     with pytest.raises(AmadouError, match=rf"a callback set the attribute {kind.__name__}\.total"):
         run.end_batch().run()
@@ -163,18 +165,18 @@ class Caching(Recorder):
 
 
 @pytest.mark.rule(26)
-def test_what_is_worked_out_once_and_what_a_thread_brings_may_be_kept(test_run: MakeRun) -> None:
+def test_cached_properties_and_threads_may_set_handler_attributes(test_run: MakeRun) -> None:
     result = test_run(job(Caching())).add_records([event(0), event(1)]).run()
     assert [seen[4] for seen in result.records("seen")] == [(2, 2), (2, 3)]
 
 
-def test_a_value_in_the_place_of_a_spec_is_told_how_the_spec_is_used(test_run: MakeRun) -> None:
+def test_assigning_a_value_to_a_spec_is_an_error_that_says_how_to_use_the_spec(test_run: MakeRun) -> None:
     error = fail(test_run, Doing(lambda handler: setattr(handler, "total", 5)))
     assert "Doing.total is a ValueSpec and cannot be replaced: use" in error.error
     assert error.error.endswith("use self.total.state_for(subject).value = …")
 
 
-def test_a_spec_keeps_its_place_outside_of_callbacks_too() -> None:
+def test_a_spec_cannot_be_replaced_outside_of_callbacks() -> None:
     with pytest.raises(HandlerAttributeError, match=r"use self\.names\.state_for\(subject\)\[…\] = …"):
         setattr(Doing(count), "names", {})  # noqa: B010 - a type checker would find it
     with pytest.raises(HandlerAttributeError, match=r"use self\.seen\.collect\(subject, …\)"):
@@ -202,7 +204,9 @@ def test_a_spec_keeps_its_place_outside_of_callbacks_too() -> None:
         (lambda handler: operator.iadd(handler.history, [1]), "use self.history.state_for(subject).extend(…)"),
     ],
 )
-def test_a_spec_that_is_taken_for_state_says_state_for(test_run: MakeRun, deed: Deed, told: str) -> None:
+def test_using_a_spec_as_if_it_were_its_state_is_an_error_that_names_state_for(
+    test_run: MakeRun, deed: Deed, told: str
+) -> None:
     assert fail(test_run, Doing(deed)).error.endswith(told)
 
 
@@ -229,7 +233,7 @@ class Connected(Recorder):
 
 
 @pytest.mark.on_spark("classes travel")
-def test_a_run_plays_a_copy_and_leaves_the_jobs_handler_as_it_is(test_run: MakeRun) -> None:
+def test_a_run_uses_a_copy_of_the_jobs_handler(test_run: MakeRun) -> None:
     test_job = job(Connected())
     for _ in range(2):
         run = test_run(test_job).add_records([event(0), event(0)]).restart().add_record(event(1))
@@ -239,7 +243,7 @@ def test_a_run_plays_a_copy_and_leaves_the_jobs_handler_as_it_is(test_run: MakeR
 
 
 @pytest.mark.on_spark("classes travel")
-def test_what_cannot_travel_is_told_before_the_first_batch(test_run: MakeRun) -> None:
+def test_a_handler_that_cannot_be_pickled_is_an_error_before_the_first_batch(test_run: MakeRun) -> None:
     handler = Connected()
     handler.connection = sqlite3.connect(":memory:")
     with pytest.raises(JobError, match=r"Create connections, locks and similar objects in Connected\.open\(\)"):
@@ -247,7 +251,7 @@ def test_what_cannot_travel_is_told_before_the_first_batch(test_run: MakeRun) ->
     handler.connection.close()
 
 
-def test_a_run_that_was_closed_goes_on_with_what_it_stored(test_run: MakeRun) -> None:
+def test_a_closed_test_run_continues_with_its_stored_state(test_run: MakeRun) -> None:
     class Counter(Recorder):
         total = ValueSpec(int, default=0)
 
@@ -271,7 +275,7 @@ def test_a_run_that_was_closed_goes_on_with_what_it_stored(test_run: MakeRun) ->
         ),
     ],
 )
-def test_a_value_is_not_taken_for_true_where_its_spec_or_state_is_asked(deed: Callable[..., Any], told: str) -> None:
+def test_a_spec_and_its_state_have_no_truth_value(deed: Callable[..., Any], told: str) -> None:
     class Asking(Recorder):
         total = ValueSpec(int, default=0)
 

@@ -51,7 +51,7 @@ def ticks(records: list[Any]) -> list[Any]:
 
 
 @pytest.mark.rule(23)
-def test_a_component_is_woken_at_its_times_in_order_with_timers_and_leaves_nothing(test_run: MakeRun) -> None:
+def test_timers_of_a_component_fire_in_order_with_other_timers_and_leave_no_state(test_run: MakeRun) -> None:
     run = test_run(job(Launch())).add_records([event(0, 3), event(0, 1, "b")]).add_watermark(at(10))
     result = run.run()
     assert ticks(result.records("seen")) == [
@@ -67,7 +67,7 @@ def test_a_component_is_woken_at_its_times_in_order_with_timers_and_leaves_nothi
 
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(8)
-def test_times_survive_restarts_and_crashes(test_run: MakeRun) -> None:
+def test_timers_of_a_component_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     run = test_run(job(Launch())).add_record(event(0, 3)).restart().add_watermark(at(1)).crash().add_watermark(at(2))
     result = run.restart().add_watermark(at(3)).run()
     assert [seen[:3] for seen in ticks(result.records("seen")) if seen[0] == "tick"] == [
@@ -76,7 +76,7 @@ def test_times_survive_restarts_and_crashes(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(16)
-def test_state_of_a_component_with_a_ttl_is_swept(test_run: MakeRun) -> None:
+def test_state_of_a_component_expires_after_its_ttl(test_run: MakeRun) -> None:
     class Mortal(Launch):
         down = Countdown(ttl=timedelta(seconds=5))
 
@@ -89,7 +89,7 @@ def test_state_of_a_component_with_a_ttl_is_swept(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(18)
-def test_a_component_that_calls_what_fails_names_it(test_run: MakeRun) -> None:
+def test_the_error_of_a_method_that_a_component_calls_names_the_method(test_run: MakeRun) -> None:
     run = test_run(job(Launch())).add_record(event(0, 13)).add_watermark(at(5))
     with pytest.raises(CallbackError, match="Mistake: thirteen") as caught:
         run.run()
@@ -98,7 +98,7 @@ def test_a_component_that_calls_what_fails_names_it(test_run: MakeRun) -> None:
 
 @pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
-def test_what_fails_is_undone_and_the_component_goes_on(test_run: MakeRun) -> None:
+def test_a_failing_call_of_a_component_is_a_dead_letter_and_its_next_timer_fires(test_run: MakeRun) -> None:
     run = test_run(job(Launch(), on_error="dead_letter")).add_record(event(0, 14)).add_watermark(at(3))
     result = run.run()
     assert [seen[3] for seen in ticks(result.records("seen")) if seen[0] == "tick"] == [14, 12]
@@ -135,7 +135,9 @@ class Dynamic(Recorder):
 
 
 @pytest.mark.parametrize("recovers", ["makes", "returns"])
-def test_a_component_that_is_not_made_yet_is_announced(test_run: MakeRun, recovers: str) -> None:
+def test_on_recover_window_is_called_for_a_due_component_that_does_not_exist_yet(
+    test_run: MakeRun, recovers: str
+) -> None:
     run = test_run(job(Dynamic(recovers))).add_records([event(0, "x"), event(0, "y")]).add_watermark(at(1))
     run.restart().add_record(event(1, "y")).add_watermark(at(9))
     seen = ticks(run.run().records("seen"))
@@ -149,7 +151,7 @@ def test_a_component_that_is_not_made_yet_is_announced(test_run: MakeRun, recove
     ]
 
 
-def test_a_component_that_is_never_made_is_an_error_that_loses_nothing(test_run: MakeRun) -> None:
+def test_a_due_component_that_on_recover_window_does_not_create_is_an_error(test_run: MakeRun) -> None:
     run = test_run(job(Dynamic("neither"))).add_record(event(0, "x")).restart().add_watermark(at(9))
     with pytest.raises(AmadouError, match="on_recover_window"):
         run.run()

@@ -23,9 +23,7 @@ def seen(result: TestResult) -> list[Any]:
 
 @pytest.mark.parametrize("mistake", ["fail", "unpackable"])
 @pytest.mark.rule(19)
-def test_state_timers_and_outputs_of_the_failing_event_are_undone_and_no_others(
-    test_run: MakeRun, mistake: str
-) -> None:
+def test_a_failing_event_undoes_only_its_own_state_timers_and_outputs(test_run: MakeRun, mistake: str) -> None:
     records = [
         event(1, "set"),
         event(2, mistake),
@@ -41,7 +39,7 @@ def test_state_timers_and_outputs_of_the_failing_event_are_undone_and_no_others(
 
 
 @pytest.mark.rule(19)
-def test_undone_in_one_batch_stays_undone_in_the_next(test_run: MakeRun) -> None:
+def test_changes_of_a_failing_event_stay_undone_in_later_batches(test_run: MakeRun) -> None:
     run = run_of(test_run, event(1, "set")).end_batch().add_records([event(2, "fail"), event(3, "a")]).end_batch()
     result = run.add_records([event(4, "fail"), event(5, "b")]).run()
     assert seen(result) == ["set", "a", "b"]
@@ -50,7 +48,7 @@ def test_undone_in_one_batch_stays_undone_in_the_next(test_run: MakeRun) -> None
 
 
 @pytest.mark.rule(19)
-def test_a_failing_timer_has_fired_and_the_others_go_on(test_run: MakeRun) -> None:
+def test_a_failing_timer_is_a_dead_letter_and_other_timers_fire(test_run: MakeRun) -> None:
     result = run_of(test_run, event(1, "set")).add_watermark(at(200)).run()
     assert seen(result) == ["set", ""]
     assert (result.state("total", "k"), result.timers("k")) == (2, [])
@@ -62,7 +60,7 @@ def test_a_failing_timer_has_fired_and_the_others_go_on(test_run: MakeRun) -> No
 
 @pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
-def test_a_letter_tells_the_record_the_error_and_the_keys_state(test_run: MakeRun) -> None:
+def test_a_dead_letter_contains_the_record_the_error_and_the_state_of_the_key(test_run: MakeRun) -> None:
     run = run_of(test_run, event(1, "set")).add_watermark(at(1)).add_record(event(2, "fail"))
     (letter,) = run.run().dead_letters
     assert (letter.job, letter.callback, letter.source, letter.key) == ("conformance", "on_event", "events", "k")
@@ -78,7 +76,7 @@ def test_a_letter_tells_the_record_the_error_and_the_keys_state(test_run: MakeRu
 
 
 @pytest.mark.rule(19)
-def test_a_record_that_cannot_be_keyed_becomes_a_letter_whole(test_run: MakeRun) -> None:
+def test_a_record_that_key_event_cannot_convert_is_one_dead_letter_and_has_no_events(test_run: MakeRun) -> None:
     several = [event(50, "undone"), event(51, "undone", "other"), "unparsable"]
     wrong_key = [event(60, "undone"), event(61, "undone", 1.5)]
     cannot_travel = [event(70, "undone"), event(71, object())]
@@ -100,7 +98,7 @@ def test_a_record_that_cannot_be_keyed_becomes_a_letter_whole(test_run: MakeRun)
 
 
 @pytest.mark.rule(19)
-def test_events_before_a_records_bad_one_are_taken_back(test_run: MakeRun) -> None:
+def test_events_of_a_record_are_discarded_if_a_later_event_of_the_record_is_invalid(test_run: MakeRun) -> None:
     wrong_key = [event(60, "undone"), event(60, "undone", "other"), event(61, "undone", 1.5)]
     run = run_of(test_run, event(1, "a"), event(1, "a"), event(1, "a"), wrong_key, event(2, "b")).end_batch()
     result = run.add_record(event(3, "c")).run()
@@ -111,7 +109,7 @@ def test_events_before_a_records_bad_one_are_taken_back(test_run: MakeRun) -> No
 
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(19)
-def test_the_stream_goes_on_over_restarts_of_the_handlers_luck(test_run: MakeRun) -> None:
+def test_processing_continues_if_most_events_fail(test_run: MakeRun) -> None:
     records = [event(second, "fail" if second % 3 else "good", f"key-{second % 5}") for second in range(60)]
     result = run_of(test_run, *records).run()
     assert seen(result) == ["good"] * 20
@@ -121,7 +119,7 @@ def test_the_stream_goes_on_over_restarts_of_the_handlers_luck(test_run: MakeRun
 
 
 @pytest.mark.rule(19)
-def test_trace_shows_what_failed(test_run: MakeRun) -> None:
+def test_the_trace_shows_failed_callbacks_with_their_errors(test_run: MakeRun) -> None:
     result = run_of(test_run, "unparsable", event(1, "fail")).run()
     assert [(entry.callback, entry.error) for entry in result.trace] == [
         ("key_event", "Mistake: no such record"),
@@ -132,7 +130,7 @@ def test_trace_shows_what_failed(test_run: MakeRun) -> None:
 
 @pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
-def test_letters_of_records_come_before_the_others_of_the_batch(engine: str) -> None:
+def test_dead_letters_of_key_event_come_before_other_dead_letters_of_the_batch(engine: str) -> None:
     letters = MemorySink()
     source = MemorySource([event(1, "fail"), event(2, "a"), "unparsable"])
     sinks = {"seen": MemorySink(), "dead_letters": letters}
@@ -142,7 +140,7 @@ def test_letters_of_records_come_before_the_others_of_the_batch(engine: str) -> 
 
 @pytest.mark.on_spark("secrets in workers")
 @pytest.mark.rule(19)
-def test_a_letter_does_not_tell_a_secret(test_run: MakeRun) -> None:
+def test_a_dead_letter_does_not_contain_secrets(test_run: MakeRun) -> None:
     run = test_run(job(Guarding(), on_error="dead_letter"), params={"TOKEN": "sesame-4711"})
     letters = run.add_records([event(1, "fail"), event(2, "unparsable")]).run().dead_letters
     assert [letter.error for letter in letters] == ["ValueError: no login with ***"] * 2
@@ -170,7 +168,7 @@ class Patient(Recorder):
 
 
 @pytest.mark.parametrize("settings", [{"on_error": "dead_letter"}, {}])
-def test_a_key_with_very_many_timers_takes_no_longer_for_each(settings: dict[str, Any]) -> None:
+def test_a_key_with_16_000_timers_is_processed_in_seconds(settings: dict[str, Any]) -> None:
     failing = {5, MANY - 1} if settings else set()
     run = TestRun(job(Patient(), **settings)).add_record(event(0, failing)).add_watermark(at(MANY))
     began = time.monotonic()

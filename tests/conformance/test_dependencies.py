@@ -92,13 +92,15 @@ class Play:
         return [f"{event.key} {event.value}" for event in self.run.run().held(source)]
 
 
-def test_nothing_is_held_up_to_the_threshold(test_run: MakeRun) -> None:
+def test_no_events_are_held_within_the_threshold(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     assert play.batch(weather=["a 10:00"], activities=["a 10:10"]) == ["a 10:10: weather 10:00"]
     assert play.held() == []
 
 
-def test_events_are_held_while_a_source_is_down_and_run_in_order_once_it_is_ahead(test_run: MakeRun) -> None:
+def test_events_are_held_while_a_source_is_down_and_processed_in_order_when_the_source_is_ahead(
+    test_run: MakeRun,
+) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(weather=["a 10:00"], activities=["a 10:05"])
     assert play.batch(activities=["a 11:00"]) == ["activities without weather 10:00 11:00"]
@@ -117,7 +119,7 @@ def test_events_are_held_while_a_source_is_down_and_run_in_order_once_it_is_ahea
     assert play.held() == []
 
 
-def test_weather_of_the_batch_that_ends_an_outage_comes_before_what_is_newer(test_run: MakeRun) -> None:
+def test_the_batch_that_ends_an_outage_is_processed_in_order_of_time(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(weather=["a 10:00"])
     play.batch(activities=["a 11:00", "a 11:05"])
@@ -125,7 +127,7 @@ def test_weather_of_the_batch_that_ends_an_outage_comes_before_what_is_newer(tes
     assert seen[1:] == ["a 11:00: weather 10:30", "a 11:05: weather 11:02"]
 
 
-def test_what_is_no_further_ahead_than_the_threshold_runs_still(test_run: MakeRun) -> None:
+def test_events_within_the_threshold_are_processed_while_a_source_is_down(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(weather=["a 10:00"])
     seen = play.batch(activities=["a 10:09", "a 10:11", "a 10:05", "b 10:05", "b 10:10", "b 10:30"])
@@ -133,7 +135,7 @@ def test_what_is_no_further_ahead_than_the_threshold_runs_still(test_run: MakeRu
     assert play.held() == ["a 10:11", "a 10:05", "b 10:30"], "what comes after a held event of its key waits, too"
 
 
-def test_other_keys_and_other_sources_go_on(test_run: MakeRun) -> None:
+def test_other_keys_and_sources_are_processed_while_a_source_is_down(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER, DependsOn("news", on="press"))))
     play.batch(weather=["a 10:00"], news=["a 10:00"], press=["a 10:00"])
     play.batch(activities=["a 11:00"])
@@ -144,13 +146,13 @@ def test_other_keys_and_other_sources_go_on(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("order across partitions")
-def test_it_is_judged_across_all_keys(test_run: MakeRun) -> None:
+def test_an_event_of_any_key_shows_that_its_source_is_up(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(weather=["a 10:00"])
     assert play.batch(weather=["b 11:00"], activities=["a 11:05"]) == ["a 11:05: weather 10:00"]
 
 
-def test_what_is_still_too_far_ahead_after_a_recovery_waits_for_the_next_one(test_run: MakeRun) -> None:
+def test_events_beyond_the_threshold_after_a_recovery_are_held_until_the_next_recovery(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(weather=["a 10:00"])
     play.batch(activities=["a 10:20"])
@@ -165,14 +167,14 @@ def test_what_is_still_too_far_ahead_after_a_recovery_waits_for_the_next_one(tes
     assert play.batch(weather=["a 10:41"])[1:] == ["a 10:40: weather 10:21", "a 10:35: weather 10:21"]
 
 
-def test_a_source_that_never_brought_anything_is_down_once_the_other_has_come_far(test_run: MakeRun) -> None:
+def test_a_source_without_events_is_down_when_the_dependent_source_exceeds_the_threshold(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     assert play.batch(activities=["a 10:00"]) == ["a 10:00: nothing"]
     assert play.batch(activities=["a 10:10"]) == ["a 10:10: nothing"]
     assert play.batch(activities=["a 10:11"]) == ["activities without weather 10:00 10:11"]
 
 
-def test_a_first_batch_that_goes_far_does_not_hide_that_a_source_never_brought_anything(test_run: MakeRun) -> None:
+def test_a_first_batch_beyond_the_threshold_shows_that_a_source_without_events_is_down(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     assert play.batch(activities=["b 10:10", "a 10:00", "a 10:11"]) == [
         "activities without weather 10:00 10:11",
@@ -182,7 +184,7 @@ def test_a_first_batch_that_goes_far_does_not_hide_that_a_source_never_brought_a
     assert play.held() == ["a 10:11"]
 
 
-def test_a_source_that_brought_something_is_measured_against_the_newest_event_of_a_first_batch(
+def test_in_a_first_batch_a_source_with_events_is_compared_with_the_newest_dependent_event(
     test_run: MakeRun,
 ) -> None:
     play = Play(test_run(job(ON_WEATHER, DependsOn("activities", on="roads"))))
@@ -192,7 +194,7 @@ def test_a_source_that_brought_something_is_measured_against_the_newest_event_of
     ]
 
 
-def test_the_first_event_of_a_source_says_where_it_is(test_run: MakeRun) -> None:
+def test_a_source_whose_first_event_is_older_than_the_threshold_is_down(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(activities=["a 10:00"])
     assert play.batch(weather=["a 09:00"], activities=["a 10:01"]) == ["activities without weather 09:00 10:01"]
@@ -238,7 +240,7 @@ class Minutes(Handler):
         self.counted.collect(subject, f"{subject.key} {clock(window.start)} {count}")
 
 
-def test_windows_wait_for_held_events(test_run: MakeRun) -> None:
+def test_windows_do_not_close_before_their_held_events_are_processed(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER, handler=Minutes(), port="counted")))
     play.batch(sink="counted", weather=["a 10:00"], activities=["a 10:10"])
     play.batch(sink="counted", activities=["a 11:00", "a 10:10", "b 10:10"])
@@ -252,7 +254,7 @@ def test_windows_wait_for_held_events(test_run: MakeRun) -> None:
     ]
 
 
-def test_a_source_waits_until_none_that_it_needs_is_down(test_run: MakeRun) -> None:
+def test_events_are_held_until_no_source_that_they_depend_on_is_down(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER, DependsOn("activities", on="roads", threshold=timedelta(minutes=30)))))
     play.batch(weather=["a 10:00"], roads=["a 10:00"])
     assert play.batch(activities=["a 11:00"]) == [
@@ -267,7 +269,7 @@ def test_a_source_waits_until_none_that_it_needs_is_down(test_run: MakeRun) -> N
     ]
 
 
-def test_what_is_held_of_a_source_has_not_come_for_those_that_need_it(test_run: MakeRun) -> None:
+def test_held_events_of_a_source_do_not_release_events_that_depend_on_the_source(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER, DependsOn("weather", on="stations"))))
     play.batch(stations=["a 10:00"], weather=["a 10:00"], activities=["a 10:00"])
     assert play.batch(weather=["a 11:00"], activities=["a 11:00"]) == [
@@ -283,7 +285,7 @@ def test_what_is_held_of_a_source_has_not_come_for_those_that_need_it(test_run: 
     ]
 
 
-def test_a_held_event_is_no_sign_of_life(test_run: MakeRun) -> None:
+def test_a_held_event_does_not_show_that_its_source_is_up(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER, DependsOn("weather", on="stations"))))
     play.batch(stations=["a 10:00"], weather=["a 09:50"], activities=["a 09:50"])
     assert play.batch(activities=["a 10:05"]) == ["activities without weather 09:50 10:05"]
@@ -297,7 +299,7 @@ def test_a_held_event_is_no_sign_of_life(test_run: MakeRun) -> None:
     assert play.held() == []
 
 
-def test_a_bound_is_that_of_what_is_down(test_run: MakeRun) -> None:
+def test_max_held_applies_to_the_dependency_that_is_down(test_run: MakeRun) -> None:
     wide = DependsOn("activities", on="roads", threshold=timedelta(hours=5), max_held=1)
     play = Play(test_run(job(wide, DependsOn("activities", on="weather", max_held=2))))
     play.batch(weather=["a 10:00"], roads=["a 10:00"])
@@ -319,7 +321,7 @@ def test_held_events_survive_a_restart_and_a_crash(test_run: MakeRun) -> None:
     assert play.batch() == ["activities with weather 10:00 11:00 11:01", "a 11:00: weather 10:00"]
 
 
-def test_a_change_names_the_batches(test_run: MakeRun) -> None:
+def test_a_dependency_change_contains_the_numbers_of_its_batches(test_run: MakeRun) -> None:
     class Batches(Enrich):
         def on_dependency_down(self, change: DependencyChange) -> None:
             self.seen.collect(change.subject, f"{change.since_batch} {change.reached_batch}")
@@ -335,7 +337,7 @@ def test_a_change_names_the_batches(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("errors of workers")
-def test_a_callback_that_fails_names_itself(test_run: MakeRun) -> None:
+def test_the_error_of_on_dependency_down_names_the_callback_and_the_source(test_run: MakeRun) -> None:
     class Failing(Enrich):
         def on_dependency_down(self, change: DependencyChange) -> None:
             raise ValueError("no mail")
@@ -347,7 +349,7 @@ def test_a_callback_that_fails_names_itself(test_run: MakeRun) -> None:
     assert caught.value.source == "weather"
 
 
-def test_a_callback_that_sets_an_attribute_or_has_not_run_ends_the_run(test_run: MakeRun) -> None:
+def test_on_dependency_down_cannot_set_attributes_or_be_a_generator(test_run: MakeRun) -> None:
     class Setting(Enrich):
         def on_dependency_down(self, change: DependencyChange) -> None:
             self.newest = change
@@ -363,7 +365,7 @@ def test_a_callback_that_sets_an_attribute_or_has_not_run_ends_the_run(test_run:
             play.batch(activities=["a 11:00"])
 
 
-def test_there_is_no_state_where_there_is_no_key(test_run: MakeRun) -> None:
+def test_on_dependency_down_cannot_use_state(test_run: MakeRun) -> None:
     class Asking(Enrich):
         def on_dependency_down(self, change: DependencyChange) -> None:
             self.weather.state_for(change.subject)
@@ -375,7 +377,7 @@ def test_there_is_no_state_where_there_is_no_key(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("errors of workers")
-def test_more_than_may_be_held_ends_the_run(test_run: MakeRun) -> None:
+def test_exceeding_max_held_ends_the_run(test_run: MakeRun) -> None:
     play = Play(test_run(job(DependsOn("activities", on="weather", max_held=2))))
     play.batch(weather=["a 10:00"])
     play.batch(activities=["a 11:00", "a 11:01"])
@@ -383,7 +385,7 @@ def test_more_than_may_be_held_ends_the_run(test_run: MakeRun) -> None:
         play.batch(activities=["a 11:02"])
 
 
-def test_without_the_dependency_what_was_held_runs(test_run: MakeRun) -> None:
+def test_removing_the_dependency_releases_held_events(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(weather=["a 10:00"])
     play.batch(activities=["a 11:00"])
@@ -391,7 +393,7 @@ def test_without_the_dependency_what_was_held_runs(test_run: MakeRun) -> None:
     assert free.batch() == ["a 11:00: weather 10:00"]
 
 
-def test_the_trace_tells_what_is_held(test_run: MakeRun) -> None:
+def test_the_trace_contains_each_held_event_once(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(weather=["a 10:00"])
     play.batch(activities=["a 11:00"])

@@ -23,7 +23,7 @@ def printed(error: BaseException) -> str:
 
 @pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(18)
-def test_a_failing_event_names_handler_callback_key_and_record(test_run: MakeRun) -> None:
+def test_the_error_of_on_event_names_handler_callback_key_and_record(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "fail", "a key")))
     assert (error.handler, error.callback, error.key, error.source) == ("Failing", "on_event", "a key", "events")
     assert error.error == "Mistake: not this one"
@@ -32,7 +32,7 @@ def test_a_failing_event_names_handler_callback_key_and_record(test_run: MakeRun
 
 
 @pytest.mark.rule(18)
-def test_the_callbacks_before_it_are_told(test_run: MakeRun) -> None:
+def test_the_trace_contains_the_callbacks_before_the_failing_one(test_run: MakeRun) -> None:
     run = test_run(job(Failing())).add_records([event(1, "a"), event(2, "fail")])
     failure_of(run)
     before, last = run.trace_text().split("2025-01-01T00:00:02+00:00  on_event")
@@ -42,7 +42,7 @@ def test_the_callbacks_before_it_are_told(test_run: MakeRun) -> None:
 
 @pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(18)
-def test_the_users_own_traceback_comes_first(test_run: MakeRun) -> None:
+def test_the_traceback_of_the_users_code_comes_first(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "fail")))
     assert 'raise Mistake("not this one")' in error.user_traceback
     assert "amadou_runtime" not in error.user_traceback
@@ -52,7 +52,7 @@ def test_the_users_own_traceback_comes_first(test_run: MakeRun) -> None:
 
 @pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(18)
-def test_a_failing_timer_names_itself(test_run: MakeRun) -> None:
+def test_the_error_of_a_timer_names_the_timer(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "set")).add_watermark(at(200)))
     assert (error.callback, error.key, error.source) == ("on_timer_expired", "k", None)
     assert "timer 2025-01-01T00:01:40+00:00 tag='fail'" in (error.record or "")
@@ -60,7 +60,7 @@ def test_a_failing_timer_names_itself(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(18)
-def test_a_failing_key_event_names_its_record(test_run: MakeRun) -> None:
+def test_the_error_of_key_event_names_the_record(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "unparsable")))
     assert (error.callback, error.source) == ("key_event", "events")
     assert "'unparsable'" in (error.record or "")
@@ -70,7 +70,9 @@ def test_a_failing_key_event_names_its_record(test_run: MakeRun) -> None:
 
 @pytest.mark.parametrize("mistake", ["fail", "unparsable"])
 @pytest.mark.rule(18)
-def test_state_and_outputs_stay_as_of_the_last_complete_batch(test_run: MakeRun, mistake: str) -> None:
+def test_after_a_failure_state_and_outputs_are_those_of_the_last_complete_batch(
+    test_run: MakeRun, mistake: str
+) -> None:
     test_job = job(Failing())
     run = test_run(test_job).add_records([event(1, "a"), event(1, "a")]).end_batch()
     failure_of(run.add_records([event(2, "undone"), event(3, mistake), event(4, "undone")]))
@@ -82,7 +84,7 @@ def test_state_and_outputs_stay_as_of_the_last_complete_batch(test_run: MakeRun,
 
 @pytest.mark.parametrize("mistake", ["fail", "unparsable"])
 @pytest.mark.rule(18)
-def test_a_test_run_goes_on_without_the_batch_that_failed(test_run: MakeRun, mistake: str) -> None:
+def test_a_test_run_continues_without_the_failed_batch(test_run: MakeRun, mistake: str) -> None:
     run = test_run(job(Failing())).add_record(event(0, "a")).end_batch()
     failure_of(run.add_records([event(1, "undone"), event(2, mistake)]))
     failure_of(run.add_record(event(3, mistake)))
@@ -95,7 +97,7 @@ def test_a_test_run_goes_on_without_the_batch_that_failed(test_run: MakeRun, mis
 
 @pytest.mark.parametrize("value", ["fail", "unparsable"])
 @pytest.mark.rule(18)
-def test_an_error_does_not_tell_a_secret(test_run: MakeRun, value: str) -> None:
+def test_an_error_does_not_contain_secrets(test_run: MakeRun, value: str) -> None:
     error = failure_of(test_run(job(Guarding()), params={"TOKEN": "sesame-4711"}).add_record(event(1, value)))
     assert error.error == "ValueError: no login with ***"
     assert "no login with ***" in error.user_traceback

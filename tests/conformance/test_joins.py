@@ -75,7 +75,7 @@ def found(records: list[Any], what: str) -> list[Any]:
 
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(20)
-def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
+def test_joins_of_each_kind_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     cheap, dear = Quote(1.5, ("bid",)), Quote(9.5)
     run = test_run(job(All(), "trades", "quotes", watermark_delay=10))
     run.add_record(event(2, cheap), "quotes").add_records([event(4, "A"), event(1, "B")], "trades").restart()
@@ -107,7 +107,7 @@ def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(13)
-def test_an_event_at_the_watermark_takes_part_and_one_before_it_is_late(test_run: MakeRun) -> None:
+def test_an_event_at_the_watermark_is_joined_and_an_earlier_event_is_late(test_run: MakeRun) -> None:
     run = test_run(job(All(), "trades", "quotes", watermark_delay=1000))
     run.add_record(event(20, "A"), "trades").add_watermark(at(20)).add_record(event(20, "at"), "quotes")
     run.add_record(event(13.999999, "before"), "quotes").add_watermark(at(30))
@@ -129,7 +129,7 @@ class Fails(All):
 
 
 @pytest.mark.rule(19)
-def test_a_failing_match_becomes_a_letter_and_the_join_goes_on(test_run: MakeRun) -> None:
+def test_a_failing_on_match_is_a_dead_letter_and_other_events_are_joined(test_run: MakeRun) -> None:
     run = test_run(job(Fails(), "trades", "quotes", on_error="dead_letter"))
     run.add_records([event(1, "A"), event(1, "B"), event(2, "C")], "trades").add_watermark(at(200))
     result = run.run()
@@ -163,7 +163,7 @@ class Rules(Joined):
         self.join(name)
 
 
-def test_joins_made_at_run_time_answer_after_a_restart(test_run: MakeRun) -> None:
+def test_joins_created_at_run_time_emit_results_after_a_restart(test_run: MakeRun) -> None:
     run = test_run(job(Rules(), "trades", "quotes", watermark_delay=100))
     run.add_records([event(5, "within-3"), event(5, "within-5")], "trades").restart()
     run.add_records([event(1, "within-3"), event(1, "within-5")], "quotes").restart().add_watermark(at(20))
@@ -175,7 +175,7 @@ def test_joins_made_at_run_time_answer_after_a_restart(test_run: MakeRun) -> Non
     assert result.keys() == []
 
 
-def test_an_event_of_another_source_stops_the_run(test_run: MakeRun) -> None:
+def test_adding_an_event_of_another_source_to_a_join_is_an_error(test_run: MakeRun) -> None:
     run = test_run(job(All(), "trades", "quotes", "orders")).add_record(event(1), "orders")
     message = (
         "the join 'latest' received an event from the source 'orders', but accepts only events from 'trades' .* and "

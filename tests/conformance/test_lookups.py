@@ -109,7 +109,7 @@ def job_of(handler: Handler, **settings: Any) -> Job:
 
 
 @pytest.mark.parametrize("handler", [Enriched, Asynchronous, ByMethod])
-def test_callbacks_read_the_answers_for_the_events_of_their_batch(handler: type[Handler], test_run: MakeRun) -> None:
+def test_callbacks_read_lookup_results_for_the_events_of_their_batch(handler: type[Handler], test_run: MakeRun) -> None:
     run = test_run(job_of(handler()))
     for second, value in enumerate(["c1", "c2", "nobody", None, ["c1", "c2"], "c1"]):
         run.add_record(event(second, value))
@@ -125,7 +125,7 @@ def test_callbacks_read_the_answers_for_the_events_of_their_batch(handler: type[
     ]
 
 
-def test_a_test_run_takes_a_mapping_in_place_of_the_service(test_run: MakeRun) -> None:
+def test_a_test_run_accepts_a_mapping_in_place_of_the_service(test_run: MakeRun) -> None:
     answers = {"c1": Customer("Zoe"), "c9": OSError("gone")}
     run = test_run(job_of(Careful(), on_error="dead_letter"), lookups={"customers": answers})
     result = run.add_record(event(1, "c1")).add_record(event(2, "broken")).add_record(event(3, "c9")).run()
@@ -136,7 +136,7 @@ def test_a_test_run_takes_a_mapping_in_place_of_the_service(test_run: MakeRun) -
         test_run(job_of(Enriched()), lookups={"orders": {}})
 
 
-def test_a_key_that_no_event_needs_was_not_fetched(test_run: MakeRun) -> None:
+def test_reading_a_lookup_key_that_no_event_requested_is_an_error(test_run: MakeRun) -> None:
     class Curious(Enriched):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             self.customers.get(subject, "c2")
@@ -145,7 +145,7 @@ def test_a_key_that_no_event_needs_was_not_fetched(test_run: MakeRun) -> None:
         test_run(job_of(Curious())).add_record(event(1, "c1")).run()
 
 
-def test_an_event_whose_key_cannot_be_found_does_not_disturb_others(test_run: MakeRun) -> None:
+def test_an_event_whose_lookup_key_fails_is_a_dead_letter_and_other_events_are_processed(test_run: MakeRun) -> None:
     job = attrs.evolve(
         job_of(Enriched()), on_error="dead_letter", sinks={"out": MemorySink(), "dead_letters": MemorySink()}
     )
@@ -156,7 +156,7 @@ def test_an_event_whose_key_cannot_be_found_does_not_disturb_others(test_run: Ma
 
 
 @pytest.mark.on_spark("lookups")
-def test_a_service_that_fails_ends_the_run(test_run: MakeRun) -> None:
+def test_a_failing_service_ends_the_run(test_run: MakeRun) -> None:
     run = test_run(job_of(Enriched())).add_record(event(1, "c1")).add_record(event(2, "broken"))
     with pytest.raises(
         AmadouError, match=r"the lookup customers cannot fetch the key .*: OSError: the service is broken"
@@ -165,7 +165,7 @@ def test_a_service_that_fails_ends_the_run(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("lookups")
-def test_only_events_that_need_the_key_become_dead_letters(test_run: MakeRun) -> None:
+def test_only_events_that_need_the_failing_key_become_dead_letters(test_run: MakeRun) -> None:
     result = (
         test_run(job_of(Careful(), on_error="dead_letter"))
         .add_record(event(1, "c1"))
@@ -179,13 +179,13 @@ def test_only_events_that_need_the_key_become_dead_letters(test_run: MakeRun) ->
 
 
 @pytest.mark.on_spark("lookups")
-def test_a_default_stands_for_what_cannot_be_fetched(test_run: MakeRun) -> None:
+def test_a_default_replaces_lookup_results_that_cannot_be_fetched(test_run: MakeRun) -> None:
     result = test_run(job_of(Lenient())).add_record(event(1, "broken")).add_record(event(2, "c1")).run()
     assert result.records("out") == [["k", "unknown"], ["k", "Ann"]]
 
 
 @pytest.mark.on_spark("lookups")
-def test_answers_that_are_kept_are_there_without_the_service(
+def test_stored_lookup_results_are_read_without_the_service_until_they_expire(
     test_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = job_of(Kept(), on_error="dead_letter")
@@ -233,7 +233,7 @@ class Reports:
 
 
 @pytest.mark.on_spark("lookups")
-def test_a_batch_fetches_each_key_once_in_a_few_calls(engine: str, tmp_path: Path) -> None:
+def test_a_batch_fetches_each_lookup_key_once_in_a_few_calls(engine: str, tmp_path: Path) -> None:
     counting, reports = Counting(tmp_path), Reports()
 
     class Many(Enriched):
@@ -255,7 +255,7 @@ def test_a_batch_fetches_each_key_once_in_a_few_calls(engine: str, tmp_path: Pat
     assert reports.batches[0].callback_seconds["customers"] > 0
 
 
-def test_a_worker_caches_answers_for_their_time_to_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_caches_lookup_results_for_their_time_to_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counting, clock = Counting(tmp_path), [1000.0]
     monkeypatch.setattr(lookups.time, "monotonic", lambda: clock[0])
 
@@ -273,7 +273,7 @@ def test_a_worker_caches_answers_for_their_time_to_live(tmp_path: Path, monkeypa
     assert (result.counters["customers.fetched"], result.counters["customers.cached"]) == (4, 3)
 
 
-def test_the_service_is_not_asked_for_what_is_kept(tmp_path: Path) -> None:
+def test_the_service_is_not_called_for_stored_lookup_results(tmp_path: Path) -> None:
     counting = Counting(tmp_path)
 
     class Keeping(Enriched):
@@ -293,7 +293,7 @@ def test_a_handler_with_a_lookup_is_not_vectorised() -> None:
     assert vectorized_component(attrs.evolve(job)) is None
 
 
-def test_mistakes_are_found_when_the_job_is_made() -> None:
+def test_invalid_lookups_are_errors_when_the_job_is_created() -> None:
     class Without(Enriched):
         customers: Lookup[str, Customer] = Lookup(key=needed)
 

@@ -107,7 +107,7 @@ CALLS = {"key_event": 9, "on_event": 8, "on_timer_expired": 4, "minutes": 3}
 
 
 @pytest.mark.on_spark("commit")
-def test_a_run_comes_to_the_same_figures(engine: Any) -> None:
+def test_batch_reports_contain_the_same_counts_on_both_engines(engine: Any) -> None:
     reports = Reports()
     run(job(VIEWS, OTHERS, reports), engine=engine)
     assert reports.counts == COUNTS
@@ -120,7 +120,7 @@ def test_a_run_comes_to_the_same_figures(engine: Any) -> None:
 
 
 @pytest.mark.spark
-def test_late_events_of_a_resumed_run_are_counted(spark: Any, tmp_path: Path) -> None:
+def test_batch_reports_count_late_events_of_a_resumed_run(spark: Any, tmp_path: Path) -> None:
     reports = Reports()
     watching = job(VIEWS, OTHERS, reports)
     start(watching, spark, checkpoint=str(tmp_path)).await_termination()

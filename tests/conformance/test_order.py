@@ -23,7 +23,7 @@ def test_due_timers_fire_before_the_events_of_their_batch(test_run: MakeRun) -> 
 
 
 @pytest.mark.rule(5)
-def test_a_timer_that_an_event_made_due_waits_for_the_next_batch(test_run: MakeRun) -> None:
+def test_a_timer_that_an_event_of_the_batch_makes_due_fires_in_the_next_batch(test_run: MakeRun) -> None:
     run = test_run(job(Both())).add_record(event(0, [3])).add_record(event(9)).end_batch()
     run.add_record(event(10))
     assert [seen[:3] for seen in run.run().records("seen")] == [
@@ -59,7 +59,7 @@ def test_timers_of_all_keys_fire_by_timestamp_key_and_tag(test_run: MakeRun) -> 
 
 
 @pytest.mark.rule(7)
-def test_events_of_a_key_run_in_the_order_of_their_source_not_of_their_time(test_run: MakeRun) -> None:
+def test_events_of_a_key_are_processed_in_the_order_of_their_source_not_of_their_time(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_records([event(5, 0), event(1, 1), event(9, 2), event(1, 3)])
     assert [seen[4] for seen in run.run().records("seen")] == [0, 1, 2, 3]
 
@@ -84,7 +84,7 @@ def test_sources_are_merged_by_event_time_with_ties_by_source_name(test_run: Mak
 
 
 @pytest.mark.rule(7)
-def test_what_a_key_sees_does_not_depend_on_other_keys(test_run: MakeRun) -> None:
+def test_the_order_of_a_keys_events_does_not_depend_on_other_keys(test_run: MakeRun) -> None:
     for others in ([], [event(5, "other", "other")]):
         run = test_run(job(Recorder(), "a", "b")).add_records([*others, event(1, "a1")], source="a")
         run.add_record(event(2, "b2"), source="b")
@@ -93,7 +93,7 @@ def test_what_a_key_sees_does_not_depend_on_other_keys(test_run: MakeRun) -> Non
 
 @pytest.mark.on_spark("order across partitions")
 @pytest.mark.rule(7)
-def test_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> None:
+def test_merging_sources_keeps_the_order_of_each_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "a", "b"))
     run.add_records([event(5, "a5"), event(1, "a1")], source="a")
     run.add_records([event(2, "b2"), event(6, "b6"), event(3, "b3")], source="b")
@@ -104,13 +104,13 @@ def test_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(6)
-def test_timers_without_tags_fire_by_key_at_one_time(test_run: MakeRun) -> None:
+def test_timers_of_the_same_time_fire_in_order_of_key(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_records([event(0, [5], key) for key in ("b", "c", "a")]).add_watermark(at(5))
     assert [seen[1] for seen in run.run().records("seen")] == ["a", "b", "c"]
 
 
 @pytest.mark.rule(7)
-def test_three_sources_are_merged_by_time(test_run: MakeRun) -> None:
+def test_three_sources_are_merged_by_event_time(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "a", "b", "c"))
     for source, second in (("c", 1), ("a", 4), ("b", 2), ("c", 3), ("a", 5)):
         run.add_record(event(second), source=source)
@@ -125,7 +125,7 @@ class Choosy(Recorder):
 
 
 @pytest.mark.rule(7)
-def test_a_record_may_be_no_event_one_or_several(test_run: MakeRun) -> None:
+def test_key_event_can_return_no_event_one_event_or_several(test_run: MakeRun) -> None:
     records = ["none", event(0, "first"), "none", "empty", "two", "none", event(3, "last")]
     run = test_run(job(Choosy())).add_records(records)
     assert [record[4] for record in run.run().records("seen")] == ["first", "a", "b", "last"]

@@ -73,7 +73,7 @@ def rule(seconds: float, name: str, limit: int | None) -> KeyedEvent[Any]:
 
 
 @pytest.mark.on_spark("references")
-def test_all_keys_of_a_batch_see_its_updates(test_run: MakeRun) -> None:
+def test_all_keys_of_a_batch_see_the_reference_updates_of_the_batch(test_run: MakeRun) -> None:
     """Rule b: whatever the times of the events and the order of the records."""
     test = test_run(job())
     test.add_record(event(1, "a", "k1"), "events").add_record(rule(50, "a", 7), "rules")
@@ -85,7 +85,7 @@ def test_all_keys_of_a_batch_see_its_updates(test_run: MakeRun) -> None:
     assert {entry.source for entry in result.trace} == {"events", None}
 
 
-def test_the_newest_update_wins_and_none_removes(test_run: MakeRun) -> None:
+def test_the_newest_update_of_a_reference_wins_and_none_removes_the_entry(test_run: MakeRun) -> None:
     """Rule a."""
     test = test_run(job())
     for update in (rule(5, "a", 1), rule(9, "a", 2), rule(7, "a", 3), rule(9, "b", 1), rule(9, "b", 2)):
@@ -101,7 +101,7 @@ def test_the_newest_update_wins_and_none_removes(test_run: MakeRun) -> None:
     assert result.records("out") == [("b", 6)]
 
 
-def test_timers_see_the_updates_of_their_batch(test_run: MakeRun) -> None:
+def test_timers_see_the_reference_updates_of_their_batch(test_run: MakeRun) -> None:
     """Rule b."""
     test = test_run(job()).add_record(event(1, "a"), "events").end_batch()
     test.add_record(event(20, "a"), "events").end_batch()
@@ -109,7 +109,7 @@ def test_timers_see_the_updates_of_their_batch(test_run: MakeRun) -> None:
     assert test.run().records("out")[-1] == ("timer", 4)
 
 
-def test_the_source_does_not_hold_the_watermark_back(test_run: MakeRun) -> None:
+def test_the_source_of_a_reference_does_not_hold_back_the_watermark(test_run: MakeRun) -> None:
     """Rule c."""
     test = test_run(job()).add_record(rule(1, "a", 1), "rules").add_record(event(30, "a"), "events").end_batch()
     test.add_record(rule(900, "a", 1), "rules").end_batch()
@@ -117,7 +117,7 @@ def test_the_source_does_not_hold_the_watermark_back(test_run: MakeRun) -> None:
     assert (result.watermark, result.late) == (at(30), [])
 
 
-def test_values_are_not_shared(test_run: MakeRun) -> None:
+def test_changing_a_value_read_from_a_reference_does_not_change_the_reference(test_run: MakeRun) -> None:
     """Rule b: the handler changes the rule that it has read."""
     test = test_run(job()).add_record(rule(1, "a", 3), "rules")
     for key in ("k1", "k2", "k3"):
@@ -128,7 +128,7 @@ def test_values_are_not_shared(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("references")
-def test_entries_survive_restarts_and_crashes(test_run: MakeRun) -> None:
+def test_reference_entries_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     """Rules b and 20."""
     test = test_run(job()).add_record(rule(1, "a", 3), "rules").restart()
     test.add_record(event(1, "a"), "events").add_record(rule(2, "b", 4), "rules").crash(0)
@@ -140,7 +140,7 @@ def test_entries_survive_restarts_and_crashes(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("references")
-def test_a_failed_batch_does_not_change_entries(test_run: MakeRun) -> None:
+def test_a_failed_batch_does_not_change_reference_entries(test_run: MakeRun) -> None:
     """Rules b and 18."""
 
     class Failing(Fraud):
@@ -182,7 +182,7 @@ def test_a_reference_reads_like_a_mapping(test_run: MakeRun) -> None:
         (KeyedEvent("a", None, Rule(1)), "is not a datetime"),  # type: ignore[arg-type]
     ],
 )
-def test_updates_are_checked(test_run: MakeRun, update: Any, message: str) -> None:
+def test_an_invalid_reference_update_fails_like_an_invalid_record(test_run: MakeRun, update: Any, message: str) -> None:
     """Rules a and 19: a bad update fails like other records."""
     with pytest.raises(CallbackError, match=message) as caught:
         test_run(job()).add_record(update, "rules").run()
@@ -257,7 +257,7 @@ class Missing(Fraud):
     rules = ReferenceSpec(str, Rule, source="missing")
 
 
-def test_mistakes_are_found_when_the_job_is_created() -> None:
+def test_invalid_references_are_errors_when_the_job_is_created() -> None:
     with pytest.raises(
         JobError, match=r"Missing.rules needs the source 'missing', but the job has no source with this"
     ):
@@ -270,7 +270,7 @@ def test_mistakes_are_found_when_the_job_is_created() -> None:
         ReferenceSpec(str, int, source=None)  # type: ignore[arg-type]
 
 
-def test_savepoints_contain_the_entries(tmp_path: Path) -> None:
+def test_savepoints_contain_reference_entries(tmp_path: Path) -> None:
     test = TestRun(job()).add_record(rule(5, "a", 1), "rules").add_record(rule(6, "b", None), "rules").end_batch()
     test.run()
     test.savepoint(tmp_path / "saved")
@@ -280,7 +280,7 @@ def test_savepoints_contain_the_entries(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_entries_move_between_engines_and_survive_rescaling(spark: Any, tmp_path: Path) -> None:
+def test_reference_entries_move_between_engines_and_survive_rescaling(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "0.jsonl").write_text('{"name": "r7", "second": 1, "limit": 7}\n')
     bring(tmp_path, 1, "r7")
@@ -325,7 +325,7 @@ def told(result: Any, new: bool = True) -> list[Any]:
 
 
 @pytest.mark.on_spark("references")
-def test_keys_that_watch_are_told(test_run: MakeRun) -> None:
+def test_keys_that_watch_a_reference_are_notified_of_changes(test_run: MakeRun) -> None:
     """Rule d."""
     test = test_run(job(Watcher())).add_record(event(1, "watch", "k2"), "events")
     test.add_record(event(1, "watch", "k1"), "events").add_record(event(1, "other", "k3"), "events")
@@ -344,7 +344,7 @@ def test_keys_that_watch_are_told(test_run: MakeRun) -> None:
     assert result.keys() == ["k1"]
 
 
-def test_a_key_is_told_before_its_timers_and_events(test_run: MakeRun) -> None:
+def test_on_reference_changed_is_called_before_the_timers_and_events_of_a_key(test_run: MakeRun) -> None:
     """Rule d."""
     test = test_run(job(Watcher())).add_record(event(1, "watch"), "events").add_record(event(2, "timer"), "events")
     test.end_batch().add_record(event(9, "x"), "events").add_record(rule(9, "a", 1), "rules").end_batch()
@@ -352,7 +352,7 @@ def test_a_key_is_told_before_its_timers_and_events(test_run: MakeRun) -> None:
     assert calls[:3] == ["on_reference_changed", "on_timer_expired", "on_event"]
 
 
-def test_many_keys_watch(test_run: MakeRun) -> None:
+def test_of_many_keys_only_those_that_watch_a_reference_are_notified(test_run: MakeRun) -> None:
     """Rule d: of many keys, only those that watch are touched."""
     keys = [f"k{number}" for number in range(3_000)]
     test = test_run(job(Watcher()))
@@ -364,7 +364,7 @@ def test_many_keys_watch(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("references")
-def test_a_failure_of_the_callback_is_a_dead_letter(test_run: MakeRun) -> None:
+def test_a_failing_on_reference_changed_is_a_dead_letter(test_run: MakeRun) -> None:
     """Rules d and 19."""
     test = test_run(job(Watcher(), on_error="dead_letter"))
     test.add_record(event(1, "watch", "k1"), "events").add_record(
@@ -377,7 +377,7 @@ def test_a_failure_of_the_callback_is_a_dead_letter(test_run: MakeRun) -> None:
     assert letters == [("on_event", "k2", at(1)), ("on_reference_changed", "k1", at(1))]
 
 
-def test_watching_needs_the_callback(test_run: MakeRun) -> None:
+def test_watching_a_reference_requires_on_reference_changed(test_run: MakeRun) -> None:
     class Deaf(Fraud):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             self.rules.watch(subject)
@@ -441,7 +441,7 @@ def test_a_table_is_read_before_the_first_batch(engine: str, tmp_path: Path) -> 
     assert sorted(seen(tmp_path), key=str) == [("a", 1, 2), ("x", None, 2)]
 
 
-def test_a_table_that_cannot_be_read_stops_the_start(engine: str, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_read_is_an_error_at_the_start(engine: str, tmp_path: Path) -> None:
     """Rule e."""
     bring(tmp_path, 1, "a")
     with pytest.raises(SourceError, match="cannot read the table"):
@@ -452,7 +452,7 @@ def test_a_table_that_cannot_be_read_stops_the_start(engine: str, tmp_path: Path
 
 
 @pytest.mark.spark
-def test_a_table_is_read_again_by_interval_and_by_the_next_run(spark: Any, tmp_path: Path) -> None:
+def test_a_table_is_read_again_at_each_interval_and_by_the_next_run(spark: Any, tmp_path: Path) -> None:
     """Rule e: rows that are gone are removed; a table that cannot be read for a while keeps its rows."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
     bring(tmp_path, 1, "a")
@@ -479,7 +479,7 @@ def test_a_table_is_read_again_by_interval_and_by_the_next_run(spark: Any, tmp_p
 
 
 @pytest.mark.spark
-def test_a_batch_that_is_processed_again_sees_the_same_rows(
+def test_a_reprocessed_batch_sees_the_same_rows_of_a_table(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule e: the table changes between the crash and the next run."""
@@ -497,7 +497,9 @@ def test_a_batch_that_is_processed_again_sees_the_same_rows(
 
 
 @pytest.mark.spark
-def test_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_entries_survive_a_restart_on_spark(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rules b and 20: files of changes, and the file with all entries that replaces them."""
     monkeypatch.setattr(reference_files, "_LARGE", 300)
     made, state = stream_job(tmp_path), str(tmp_path / "state")
@@ -512,7 +514,7 @@ def test_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path, monkeypa
 
 
 @pytest.mark.spark
-def test_entries_survive_a_crash_between_the_file_with_all_entries_and_the_end_of_the_batch(
+def test_reference_entries_survive_a_crash_between_the_file_with_all_entries_and_the_end_of_the_batch(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rules b and 20: the files that the new one replaces are needed until its batch is completed."""
@@ -567,7 +569,7 @@ class Unused(Handler):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None: ...
 
 
-def test_a_table_needs_a_reference(tmp_path: Path) -> None:
+def test_a_table_source_without_a_reference_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         JobError, match=r"sources\['limits'\] is a table, but no reference of Unused has it as its source"
     ):
@@ -589,7 +591,7 @@ def told_job(directory: Path, refresh: timedelta | None = None, state: Any = "gr
 
 @pytest.mark.parametrize("state", ["groups", "log"])
 @pytest.mark.spark
-def test_keys_are_told_about_the_rows_of_a_table(spark: Any, state: Any, tmp_path: Path) -> None:
+def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tmp_path: Path) -> None:
     """Rule d: even if no data arrives."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
     bring(tmp_path, 1, "x", "y")
@@ -610,7 +612,7 @@ def test_keys_are_told_about_the_rows_of_a_table(spark: Any, state: Any, tmp_pat
 
 
 @pytest.mark.spark
-def test_keys_are_told_once_about_rows_if_a_batch_is_processed_again(
+def test_a_reprocessed_batch_notifies_keys_of_changed_rows_once(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rules d and e: the table changes between the crash and the next run. A run that ends reads it once."""
@@ -630,7 +632,7 @@ def test_keys_are_told_once_about_rows_if_a_batch_is_processed_again(
 
 
 @pytest.mark.spark
-def test_keys_are_told_about_rows_after_rescaling_and_from_a_savepoint(spark: Any, tmp_path: Path) -> None:
+def test_keys_are_notified_of_changed_rows_after_rescaling_and_from_a_savepoint(spark: Any, tmp_path: Path) -> None:
     """Rule d: batches are numbered anew, and engines change."""
     (tmp_path / "table").write_text("a 1\n")
     state, saved = str(tmp_path / "state"), str(tmp_path / "saved")

@@ -98,7 +98,7 @@ def replay_all(checkpoint: str, letters: str, records: list[str]) -> tuple[Repla
     return replay(story(Mended(), sink, records), read_letters([Path(letters)]), checkpoint=checkpoint), sink.records
 
 
-def test_letters_of_records_events_and_timers_are_replayed_once_on_the_state_of_the_job(
+def test_dead_letters_of_records_events_and_timers_are_replayed_once_on_the_state_of_the_job(
     play: Callable[..., list[Any]], checkpoint: str
 ) -> None:
     told = play(Broken(), RECORDS)
@@ -122,9 +122,7 @@ def test_letters_of_records_events_and_timers_are_replayed_once_on_the_state_of_
     assert (key, sorted(found), is_late) == ("a", sorted([*words, "five"]), False)
 
 
-def test_a_replay_that_is_cut_short_is_finished_by_the_next_run(
-    play: Callable[..., list[Any]], checkpoint: str
-) -> None:
+def test_the_next_run_finishes_an_interrupted_replay(play: Callable[..., list[Any]], checkpoint: str) -> None:
     records = ["a,0,one", "a,1,bad"]
     play(Broken(), records)
     letters = read_letters([Path(f"{checkpoint}/dead_letters")])
@@ -162,7 +160,7 @@ class BrokenSums(Sums):
         super().minute_closed(subject, window, value)
 
 
-def test_what_a_window_called_is_called_again_though_the_window_is_closed(spark: Any, checkpoint: str) -> None:
+def test_a_dead_letter_of_a_window_is_replayed_after_the_window_has_closed(spark: Any, checkpoint: str) -> None:
     def summing(handler: Handler) -> tuple[Job, MemorySink]:
         records = MemorySource(["a,0,7", "a,50,7", "b,1,5", "a,200,1"])
         sink = MemorySink()
@@ -177,7 +175,7 @@ def test_what_a_window_called_is_called_again_though_the_window_is_closed(spark:
     assert (outcome.letters, dict(outcome.others)) == (1, {})
 
 
-def test_letters_of_another_job_and_a_checkpoint_without_a_run_are_told(
+def test_dead_letters_of_another_job_and_an_unused_checkpoint_are_errors(
     play: Callable[..., list[Any]], checkpoint: str
 ) -> None:
     play(Broken(), ["a,0,one", "a,1,bad"])

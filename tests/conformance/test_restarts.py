@@ -31,14 +31,14 @@ def details(records: list[tuple[object, ...]]) -> list[object]:
 
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(8)
-def test_timers_and_state_survive_a_restart(test_run: MakeRun) -> None:
+def test_timers_survive_a_restart(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5, (6, "tag")])).restart().add_watermark(at(6))
     assert [seen[2::2] for seen in run.run().records("seen")] == [(5, ""), (6, "tag")]
 
 
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(8)
-def test_a_restart_begins_with_the_handler_anew(test_run: MakeRun) -> None:
+def test_a_restart_creates_a_new_handler_and_keeps_state_and_timers(test_run: MakeRun) -> None:
     run = test_run(job(Counter())).add_records([event(0), event(0)]).restart().add_record(event(1))
     result = run.restart().add_record(event(1)).run()
     assert details(result.records("seen")) == [(1, 1), (2, 2), (3, 1), (4, 1)]
@@ -48,7 +48,7 @@ def test_a_restart_begins_with_the_handler_anew(test_run: MakeRun) -> None:
 @pytest.mark.on_spark("crash")
 @pytest.mark.parametrize("after", [0, 1, 2, None])
 @pytest.mark.rule(20)
-def test_a_batch_that_crashed_counts_once(test_run: MakeRun, after: int | None) -> None:
+def test_a_reprocessed_batch_counts_once(test_run: MakeRun, after: int | None) -> None:
     test_job = job(Counter())
     run = test_run(test_job).add_record(event(0)).end_batch()
     run.add_records([event(1), event(1, key="other"), event(2)]).crash(after).add_record(event(3))
@@ -68,13 +68,13 @@ def test_a_batch_that_crashed_counts_once(test_run: MakeRun, after: int | None) 
 
 @pytest.mark.on_spark("crash")
 @pytest.mark.rule(20)
-def test_a_timer_that_fired_in_a_batch_that_crashed_fires_again_and_counts_once(test_run: MakeRun) -> None:
+def test_a_timer_of_a_reprocessed_batch_emits_its_output_once(test_run: MakeRun) -> None:
     run = test_run(job(Counter())).add_record(event(0)).add_watermark(at(100)).add_record(event(101)).crash(1)
     assert [seen[0] for seen in run.run().records("seen")] == ["event", "timer", "event"]
 
 
 @pytest.mark.on_spark("restart")
-def test_state_and_timers_can_be_put_in_place(test_run: MakeRun) -> None:
+def test_a_test_run_can_set_state_and_timers_before_the_first_batch(test_run: MakeRun) -> None:
     run = test_run(job(Keeper()))
     run.set_state(Keeper.total, "k", 41).set_state("lists", "k", {"a": [1]}).set_state("history", "other", [[7]])
     run.set_timer("k", at(5), "tag").add_record(event(0, "add_one")).add_record(event(0, "tell_history", "other"))
@@ -85,7 +85,7 @@ def test_state_and_timers_can_be_put_in_place(test_run: MakeRun) -> None:
     assert run.add_watermark(at(5)).run().state("total", "k") == 52
 
 
-def test_state_and_timers_can_be_put_in_place_between_batches(test_run: MakeRun) -> None:
+def test_a_test_run_can_set_state_and_timers_between_batches(test_run: MakeRun) -> None:
     run = test_run(job(Keeper())).add_records([event(0, "add_one"), event(0, "add_one", "other")])
     run.set_state(Keeper.total, "k", 41).add_record(event(1, "add_one"))
     result = run.run()
@@ -96,7 +96,7 @@ def test_state_and_timers_can_be_put_in_place_between_batches(test_run: MakeRun)
 
 
 @pytest.mark.on_spark("restart")
-def test_all_of_the_state_can_be_taken_away(test_run: MakeRun) -> None:
+def test_a_test_run_can_clear_all_state_of_a_key(test_run: MakeRun) -> None:
     run = test_run(job(Keeper())).set_state(Keeper.history, "k", [[1]])
     assert run.add_record(event(1, "add_one", "other")).run().keys() == ["k", "other"]
     run.set_state(Keeper.history, "k", []).set_state(Keeper.total, "other", 0)
@@ -104,7 +104,7 @@ def test_all_of_the_state_can_be_taken_away(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("restart")
-def test_runs_go_on_from_a_snapshot(test_run: MakeRun) -> None:
+def test_a_test_run_continues_from_a_snapshot(test_run: MakeRun) -> None:
     first = test_run(job(Counter()), processing_time=at(7))
     first.add_record(event(0)).add_watermark(at(99)).run()
     snapshot = first.snapshot()
@@ -118,7 +118,7 @@ def test_runs_go_on_from_a_snapshot(test_run: MakeRun) -> None:
     assert test_run(job(Counter()), snapshot=snapshot).snapshot() == snapshot
 
 
-def test_a_snapshot_refuses_a_source_that_a_later_run_did_without(test_run: MakeRun) -> None:
+def test_a_source_that_the_last_run_lacked_cannot_be_added_again(test_run: MakeRun) -> None:
     both, first = job(Keeper(), "a", "b"), job(Keeper(), "a")
     begun = test_run(both).add_record(event(0, "add_one"), "a").add_record(event(0, "add_one"), "b")
     begun.run()
@@ -133,7 +133,7 @@ def test_a_snapshot_refuses_a_source_that_a_later_run_did_without(test_run: Make
     assert test_run(both, snapshot=with_both).add_record(event(1, "add_one"), "b").run().state("total", "k") == 3
 
 
-def test_a_source_that_never_brought_anything_may_leave_and_come_back(test_run: MakeRun) -> None:
+def test_a_source_without_events_can_be_removed_and_added_again(test_run: MakeRun) -> None:
     both, first = job(Keeper(), "a", "b"), job(Keeper(), "a")
     begun = test_run(both).add_record(event(0, "add_one"), "a")
     begun.run()

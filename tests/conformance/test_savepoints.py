@@ -157,6 +157,6 @@ def scripts_with_moves(draw: st.DrawFn) -> Script:
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts_with_moves())
 @pytest.mark.rule(19)
-def test_a_job_that_is_moved_gives_what_it_gives_without_interruption(script: Script) -> None:
+def test_a_job_moved_by_savepoints_gives_the_same_results_as_an_uninterrupted_job(script: Script) -> None:
     with directory() as into:
         assert moved(script, into) == uninterrupted(script)

@@ -253,7 +253,7 @@ def scripts(draw: st.DrawFn, boundaries: tuple[str, ...], batches: int, records:
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts((*BOUNDARIES, "restart", "crash"), batches=8, records=5), st.sampled_from(IN_PROCESS))
 @pytest.mark.rule(2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 19, 20)
-def test_each_store_gives_what_the_model_says(script: Script, store: str) -> None:
+def test_random_scripts_give_the_results_of_the_model_on_each_store(script: Script, store: str) -> None:
     with embedded_on(store):
         assert given_by_engine(script) == given_by_model(script)
 
@@ -268,7 +268,7 @@ def test_each_store_gives_what_the_model_says(script: Script, store: str) -> Non
 )
 @given(script=scripts((*BOUNDARIES * 4, "restart", "crash"), batches=4, records=6))
 @pytest.mark.rule(2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 19, 20)
-def test_spark_gives_what_the_embedded_engine_gives(spark: Any, script: Script) -> None:
+def test_random_scripts_give_the_same_results_on_spark_as_on_the_embedded_engine(spark: Any, script: Script) -> None:
     assert given_by_engine(script, engine="spark", spark=spark) == given_by_engine(script)
 
 
@@ -314,7 +314,9 @@ def cut_inputs(draw: st.DrawFn, delay: int) -> list[tuple[Step, Step]]:
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(cut_inputs(delay=3), st.sampled_from(IN_PROCESS))
 @pytest.mark.rule(21)
-def test_windows_are_the_same_however_the_input_is_cut(steps: list[tuple[Step, Step]], store: str) -> None:
+def test_window_results_do_not_depend_on_how_the_input_is_cut_into_batches(
+    steps: list[tuple[Step, Step]], store: str
+) -> None:
     with embedded_on(store), TestRun(job(WindowCounter(), "b", "a", watermark_delay=3)) as run:
         for record, cut in steps:
             play(run, *record)

@@ -116,7 +116,7 @@ def test_the_warning_about_dropped_events_names_its_stage(caplog: pytest.LogCapt
     assert "job top-pages.top: 1 of 3 events (33.3 %) were dropped" in caplog.text
 
 
-def test_the_line_about_a_failed_batch_names_the_stage() -> None:
+def test_the_report_of_a_failed_batch_names_its_stage() -> None:
     failed: list[FailedBatch] = []
 
     class Plugin:
@@ -130,7 +130,7 @@ def test_the_line_about_a_failed_batch_names_the_stage() -> None:
 
 
 @pytest.mark.on_spark("errors of workers")
-def test_the_error_about_too_many_dead_letters_names_the_stage(test_run: MakeRun) -> None:
+def test_the_error_about_too_many_dead_letters_names_its_stage(test_run: MakeRun) -> None:
     job = top_pages(MemorySource(()), letters=MemorySink(), on_error="dead_letter", max_dead_letters=0)
     with (
         test_run(job) as script,

@@ -164,13 +164,13 @@ def processed(script: Script, **options: Any) -> list[Counter[Total]]:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts(), st.sampled_from(IN_PROCESS))
-def test_random_graphs_emit_what_one_pass_emits(script: Script, store: str) -> None:
+def test_random_graphs_of_stages_emit_the_results_of_one_pass_over_sorted_input(script: Script, store: str) -> None:
     with embedded_on(store):
         assert processed(script) == expected(script)
 
 
 @pytest.mark.spark
-def test_random_graphs_on_spark(spark: Any) -> None:
+def test_random_graphs_of_stages_on_spark_emit_the_results_of_one_pass_over_sorted_input(spark: Any) -> None:
     @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(scripts().filter(lambda script: len(script.nodes) > 2 and len(script.cuts) > 1))
     def same(script: Script) -> None:

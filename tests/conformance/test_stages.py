@@ -79,7 +79,7 @@ def two(receiver: Handler | None = None, **settings: Any) -> Job:
 
 
 @pytest.mark.on_spark("stages")
-def test_a_value_has_the_time_of_the_callback_that_collected_it(test_run: MakeRun) -> None:
+def test_a_value_reaches_the_next_stage_with_the_time_of_the_callback_that_collected_it(test_run: MakeRun) -> None:
     """Rule a."""
     test = test_run(two()).add_event(event(1, [1, ("timer", 5)])).add_event(event(2, [2])).end_batch()
     test.add_event(event(7, [3])).end_batch()
@@ -94,7 +94,7 @@ def test_a_value_has_the_time_of_the_callback_that_collected_it(test_run: MakeRu
     assert result.stage("first").records("out") == result.records("out")
 
 
-def test_key_event_can_take_other_times_and_give_several_events(test_run: MakeRun) -> None:
+def test_key_event_of_a_stage_can_change_the_time_and_return_several_events(test_run: MakeRun) -> None:
     """Rule a."""
 
     class Twice(Receiver):
@@ -111,7 +111,7 @@ def test_key_event_can_take_other_times_and_give_several_events(test_run: MakeRu
 
 
 @pytest.mark.parametrize("key", ["key", lambda sent: sent.key])
-def test_a_key_can_be_a_field_or_a_function_of_the_value(test_run: MakeRun, key: Any) -> None:
+def test_the_key_of_a_stage_can_be_a_field_or_a_function_of_the_value(test_run: MakeRun, key: Any) -> None:
     """Rule a."""
     first = Stage(Sender(), {"in": MemorySource()})
     second = Stage(Recorder(), {"fed": FromPort("first", "out", key=key)}, {"seen": MemorySink()})
@@ -119,7 +119,7 @@ def test_a_key_can_be_a_field_or_a_function_of_the_value(test_run: MakeRun, key:
     assert result.records("seen") == [("event", "x", 3.0, None, Sent("x", 1))]
 
 
-def test_the_watermark_follows_one_batch_later(test_run: MakeRun) -> None:
+def test_the_watermark_reaches_the_next_stage_one_batch_later(test_run: MakeRun) -> None:
     """Rule b."""
     test = test_run(two())
     for second in (10, 20, 30):
@@ -138,7 +138,7 @@ def test_the_watermark_follows_one_batch_later(test_run: MakeRun) -> None:
     assert result.stage("first").watermark == result.stage("second").watermark == at(30)
 
 
-def test_what_is_collected_on_time_is_never_late(test_run: MakeRun) -> None:
+def test_a_value_collected_on_time_is_never_late_in_the_next_stage(test_run: MakeRun) -> None:
     """Rule b: timers that fire in the batch in which the watermark passes them, and a late event."""
     test = test_run(two()).add_event(event(1, [("timer", 50), ("timer", 99)])).add_watermark(at(40)).end_batch()
     test.add_event(event(200, [])).add_watermark().end_batch().add_event(event(100, [5]))
@@ -149,7 +149,7 @@ def test_what_is_collected_on_time_is_never_late(test_run: MakeRun) -> None:
     assert {entry.timestamp for entry in result.trace if entry.stage == "second" and entry.is_late} == {at(100)}
 
 
-def test_a_delay_of_a_port_is_subtracted(test_run: MakeRun) -> None:
+def test_the_watermark_delay_of_a_port_is_subtracted(test_run: MakeRun) -> None:
     """Rule b."""
     test = test_run(two(watermark_delay={"fed": 5})).add_event(event(10, [1])).end_batch()
     test.add_event(event(20, [1])).end_batch().end_batch()
@@ -159,7 +159,7 @@ def test_a_delay_of_a_port_is_subtracted(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("stages")
-def test_idle_sources_beside_a_port_do_not_hold_back(test_run: MakeRun) -> None:
+def test_idle_sources_of_a_stage_do_not_hold_back_its_watermark(test_run: MakeRun) -> None:
     """Rule c."""
     first = Stage(Sender(), {"in": MemorySource()})
     sources = {"fed": FromPort("first", "out"), "own": MemorySource()}
@@ -172,7 +172,9 @@ def test_idle_sources_beside_a_port_do_not_hold_back(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("stages")
-def test_values_are_ordered_by_time_and_key_and_keep_their_order(test_run: MakeRun) -> None:
+def test_values_reach_the_next_stage_in_order_of_time_then_key_and_values_of_a_key_keep_their_order(
+    test_run: MakeRun,
+) -> None:
     """Rule d."""
     test = test_run(two())
     test.add_event(event(9, [1], "b")).add_event(event(3, [2, 3], "b")).add_event(event(9, [4], "a"))
@@ -187,7 +189,7 @@ def test_values_are_ordered_by_time_and_key_and_keep_their_order(test_run: MakeR
     ]
 
 
-def test_values_before_1970_are_ordered_by_time_too(test_run: MakeRun) -> None:
+def test_values_before_1970_reach_the_next_stage_in_order_of_time(test_run: MakeRun) -> None:
     """Rule d."""
     century = -100 * 365 * 86_400.0
     test = test_run(two()).add_event(event(century + 2, [1], "a")).add_event(event(century + 1, [2], "b"))
@@ -195,7 +197,7 @@ def test_values_before_1970_are_ordered_by_time_too(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("stages")
-def test_sources_and_ports_are_merged_by_time(test_run: MakeRun) -> None:
+def test_a_stage_merges_sources_and_ports_by_time(test_run: MakeRun) -> None:
     """Rules d and 7 b."""
     first = Stage(Sender(), {"in": MemorySource()})
     sources = {"fed": FromPort("first", "out", key=lambda sent: "k"), "own": MemorySource()}
@@ -208,7 +210,7 @@ def test_sources_and_ports_are_merged_by_time(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("stages")
-def test_one_port_feeds_several_stages_and_a_sink(test_run: MakeRun) -> None:
+def test_one_port_can_feed_several_stages_and_a_sink(test_run: MakeRun) -> None:
     """Rule e: a stage that is not next in the chain, too."""
     relay = Relay()
     job = Job(
@@ -258,7 +260,7 @@ def chain() -> Job:
 
 
 @pytest.mark.on_spark("stages")
-def test_a_batch_fails_in_all_stages(test_run: MakeRun) -> None:
+def test_a_failure_in_one_stage_fails_the_batch_of_all_stages(test_run: MakeRun) -> None:
     """Rule e."""
     test = test_run(chain()).add_event(event(1, [1])).end_batch()
     test.run()
@@ -273,7 +275,7 @@ def test_a_batch_fails_in_all_stages(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("stages")
-def test_dead_letters_of_one_stage_leave_the_others(test_run: MakeRun) -> None:
+def test_a_dead_letter_of_one_stage_does_not_affect_other_stages(test_run: MakeRun) -> None:
     """Rule e."""
     job = chain()
     middle = attrs.evolve(job.stages["middle"], on_error="dead_letter")
@@ -286,7 +288,7 @@ def test_dead_letters_of_one_stage_leave_the_others(test_run: MakeRun) -> None:
 
 @pytest.mark.on_spark("stages")
 @pytest.mark.parametrize("stage", ["first", "middle", "last"])
-def test_a_crash_in_any_stage_changes_nothing(test_run: MakeRun, stage: str) -> None:
+def test_a_crash_in_any_stage_does_not_change_the_results(test_run: MakeRun, stage: str) -> None:
     """Rules e and 20."""
 
     def script(test: TestRun, *, crashes: bool) -> list[Any]:
@@ -299,7 +301,7 @@ def test_a_crash_in_any_stage_changes_nothing(test_run: MakeRun, stage: str) -> 
 
 
 @pytest.mark.on_spark("stages")
-def test_a_restart_continues_with_state_and_watermarks(test_run: MakeRun) -> None:
+def test_a_restart_keeps_state_and_watermarks_of_all_stages(test_run: MakeRun) -> None:
     """Rules b and 20."""
     test = test_run(two()).add_event(event(10, [1])).end_batch().add_event(event(20, [1])).restart()
     test.add_event(event(21, [2])).end_batch()
@@ -310,7 +312,7 @@ def test_a_restart_continues_with_state_and_watermarks(test_run: MakeRun) -> Non
 
 
 @pytest.mark.on_spark("stages")
-def test_a_snapshot_has_all_stages(test_run: MakeRun) -> None:
+def test_a_snapshot_contains_all_stages(test_run: MakeRun) -> None:
     """Rule e."""
     first = test_run(two()).add_event(event(10, [1])).end_batch()
     first.run()
@@ -321,7 +323,7 @@ def test_a_snapshot_has_all_stages(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("stages")
-def test_a_flush_reaches_each_stage(engine: str) -> None:
+def test_a_flush_fires_the_timers_of_each_stage(engine: str) -> None:
     """Rule f."""
     job = chain()
     source = MemorySource([event(1, [1, ("timer", 100)])])
@@ -357,7 +359,7 @@ def test_a_run_that_ends_fires_the_due_timers_of_each_stage(engine: str) -> None
 
 
 @pytest.mark.on_spark("stages")
-def test_windows_feed_windows(test_run: MakeRun) -> None:
+def test_windows_of_one_stage_feed_windows_of_the_next_stage(test_run: MakeRun) -> None:
     """Rule a: the vectorised path, too."""
     sums = TumblingWindow(timedelta(seconds=10), {"n": Count()})
     first = windowed(key="page", timestamp="at", window=sums)
@@ -398,7 +400,7 @@ class AllPages(Handler):
         self.totals.collect(subject, (subject.key, window.start, value))
 
 
-def test_records_can_be_added_to_any_stage(test_run: MakeRun) -> None:
+def test_a_test_run_can_add_records_to_any_stage(test_run: MakeRun) -> None:
     test = test_run(two()).add_record(Sent("x", 7), "fed", timestamp=at(3))
     test.add_event(event(4, ("y", 8), "all"), "fed").add_event(event(2, [1]), "in")
     assert [(each.timestamp, each.value) for each in test.run().events("fed")] == [
@@ -409,7 +411,7 @@ def test_records_can_be_added_to_any_stage(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("stages")
-def test_state_and_timers_of_a_stage_can_be_set(test_run: MakeRun) -> None:
+def test_a_test_run_can_set_state_and_timers_of_a_stage(test_run: MakeRun) -> None:
     test = test_run(two()).set_state(Sender.sent, "k", 41).set_timer("k", at(5), stage="first")
     result = test.add_event(event(9, [1])).add_watermark().run()
     assert result.state("sent", "k") == 43
@@ -422,7 +424,7 @@ def test_state_and_timers_of_a_stage_can_be_set(test_run: MakeRun) -> None:
         result.records("nothing", stage="first")
 
 
-def test_the_watermark_of_a_port_cannot_be_set() -> None:
+def test_a_test_run_cannot_set_the_watermark_of_a_port() -> None:
     with pytest.raises(ValueError, match="the watermark of the source fed follows the stages that feed it"):
         TestRun(two()).add_watermark(at(1), "fed")
     with pytest.raises(ValueError, match="the watermark of the stage second follows the stages that feed it"):
@@ -441,7 +443,7 @@ class Broken(Handler):
 
 
 @pytest.mark.on_spark("stages")
-def test_a_value_that_cannot_be_encoded_names_the_port(test_run: MakeRun) -> None:
+def test_the_error_of_a_value_that_cannot_be_encoded_names_the_port(test_run: MakeRun) -> None:
     class Typed(Broken):
         out = SinkSpec(int)
 
@@ -499,12 +501,12 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("stages", "message"), MISTAKES)
-def test_mistakes_are_found_when_the_job_is_created(stages: Any, message: str) -> None:
+def test_invalid_stages_are_errors_when_the_job_is_created(stages: Any, message: str) -> None:
     with pytest.raises(JobError, match=message):
         Job("mistaken", stages=stages)
 
 
-def test_settings_belong_to_stages() -> None:
+def test_settings_of_a_job_with_stages_belong_to_its_stages() -> None:
     good = two().stages
     with pytest.raises(JobError, match="watermark_delay cannot be set together with stages: set it on a Stage"):
         Job("settings", stages=good, watermark_delay=3)

@@ -25,51 +25,51 @@ def play(test_run: MakeRun, *batches: list[str]) -> Any:
 
 @pytest.mark.parametrize("cut", [False, True], ids=["in one batch", "across batches"])
 @pytest.mark.rule(14)
-def test_what_was_written_is_there_for_the_next_callback(test_run: MakeRun, cut: bool) -> None:
+def test_a_callback_reads_state_that_earlier_callbacks_wrote(test_run: MakeRun, cut: bool) -> None:
     script = ["add_one", "add_one", "tell_total"]
     result = play(test_run, *([method] for method in script)) if cut else play(test_run, script)
     assert result.records("found") == [2]
 
 
 @pytest.mark.rule(14)
-def test_what_a_callback_wrote_is_there_for_its_timers_and_theirs_for_events(test_run: MakeRun) -> None:
+def test_timers_read_state_of_events_and_events_read_state_of_timers(test_run: MakeRun) -> None:
     run = test_run(job(Keeper())).add_records([event(0, "add_one"), event(0, "set_timer")]).add_watermark(at(5))
     assert run.add_record(event(6, "tell_total")).run().records("found") == [11]
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["in one batch", "across batches"])
 @pytest.mark.rule(14)
-def test_a_value_changed_in_place_is_not_stored(test_run: MakeRun, cut: bool) -> None:
+def test_a_state_value_changed_in_place_is_not_stored(test_run: MakeRun, cut: bool) -> None:
     script = ["write_then_mutate", "mutate_in_place", "tell_names"]
     result = play(test_run, *([method] for method in script)) if cut else play(test_run, script)
     assert result.records("found") == [["kept"]]
 
 
 @pytest.mark.rule(14)
-def test_a_default_is_no_shared_object(test_run: MakeRun) -> None:
+def test_a_mutable_default_is_not_shared_between_reads(test_run: MakeRun) -> None:
     assert play(test_run, ["mutate_in_place", "tell_names"]).records("found") == [[]]
 
 
 @pytest.mark.rule(14)
-def test_a_value_written_back_is_stored(test_run: MakeRun) -> None:
+def test_a_changed_value_that_is_written_back_is_stored(test_run: MakeRun) -> None:
     result = play(test_run, ["read_then_write_back", "read_then_write_back"], ["tell_names"])
     assert result.records("found") == [["kept", "kept"]]
 
 
 @pytest.mark.rule(14)
-def test_a_maps_entry_changed_in_place_is_not_stored(test_run: MakeRun) -> None:
+def test_a_map_entry_changed_in_place_is_not_stored(test_run: MakeRun) -> None:
     result = play(test_run, ["put_list", "mutate_entry", "tell_lists"], ["tell_lists"])
     assert result.records("found") == [{"a": [1]}, {"a": [1]}]
 
 
 @pytest.mark.rule(14)
-def test_what_a_maps_own_methods_change_is_stored(test_run: MakeRun) -> None:
+def test_changes_by_methods_of_a_map_are_stored(test_run: MakeRun) -> None:
     result = play(test_run, ["use_methods", "tell_lists"], ["tell_lists"])
     assert result.records("found") == [{"c": [3], "d": [4]}] * 2
 
 
 @pytest.mark.rule(14)
-def test_what_a_lists_own_methods_change_is_stored_and_an_item_changed_in_place_is_not(
+def test_changes_by_methods_of_a_list_are_stored_and_an_item_changed_in_place_is_not(
     test_run: MakeRun,
 ) -> None:
     result = play(test_run, ["extend_history", "mutate_history", "tell_history"], ["tell_history"])
@@ -78,12 +78,12 @@ def test_what_a_lists_own_methods_change_is_stored_and_an_item_changed_in_place_
 
 
 @pytest.mark.rule(14)
-def test_an_output_is_what_it_was_when_it_was_collected(test_run: MakeRun) -> None:
+def test_changing_an_output_after_it_was_collected_has_no_effect(test_run: MakeRun) -> None:
     assert play(test_run, ["mutate_output"]).records("found") == [["collected"]]
 
 
 @pytest.mark.rule(15)
-def test_state_of_each_key_is_its_own_whatever_the_type_of_the_key(test_run: MakeRun) -> None:
+def test_keys_of_different_types_have_separate_state(test_run: MakeRun) -> None:
     keys: list[Key] = ["1", b"1", 1, ("1", 1), (1, "1"), ((1,), b"1"), "", b"", (), 2**70, -1]
     run = test_run(job(Keeper()))
     for count, key in enumerate(keys, start=1):
@@ -95,7 +95,7 @@ def test_state_of_each_key_is_its_own_whatever_the_type_of_the_key(test_run: Mak
 
 @pytest.mark.on_spark("values travel")
 @pytest.mark.rule(15)
-def test_keys_come_back_with_their_type(test_run: MakeRun) -> None:
+def test_callbacks_receive_keys_with_their_type(test_run: MakeRun) -> None:
     keys = ["1", b"1", 1, ("1", (b"1", 1))]
     result = test_run(job(Recorder())).add_records([event(0, key=key) for key in keys]).run()
     found = [seen[1] for seen in result.records("seen")]
@@ -103,7 +103,7 @@ def test_keys_come_back_with_their_type(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(15)
-def test_the_last_of_state_and_timers_leaves_nothing_of_the_key(test_run: MakeRun) -> None:
+def test_a_key_whose_state_is_cleared_is_removed(test_run: MakeRun) -> None:
     run = test_run(job(Keeper())).add_records(
         [event(0, deed) for deed in ("add_one", "put_list", "write_then_mutate", "extend_history")]
     )
@@ -113,7 +113,7 @@ def test_the_last_of_state_and_timers_leaves_nothing_of_the_key(test_run: MakeRu
 
 
 @pytest.mark.rule(15)
-def test_a_pending_timer_keeps_its_key_until_it_fired(test_run: MakeRun) -> None:
+def test_a_pending_timer_keeps_its_key_until_the_timer_fires(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_record(event(0))
     assert run.run().keys() == []
     run = test_run(job(Keeper())).add_record(event(0, "set_timer"))
@@ -123,14 +123,14 @@ def test_a_pending_timer_keeps_its_key_until_it_fired(test_run: MakeRun) -> None
 
 
 @pytest.mark.rule(16)
-def test_state_not_written_for_its_time_to_live_is_gone_on_the_next_access(test_run: MakeRun) -> None:
+def test_expired_state_reads_as_empty(test_run: MakeRun) -> None:
     run = test_run(job(Aging())).add_record(event(0, "a")).add_watermark(at(59))
     run.add_record(event(59, "tell")).add_watermark(at(60)).add_record(event(61, "tell"))
     assert run.run().records("found") == [("a", {"a": 1}, ["a"]), ("none", {}, [])]
 
 
 @pytest.mark.rule(16)
-def test_each_value_entry_and_item_ages_from_when_it_was_written(test_run: MakeRun) -> None:
+def test_the_ttl_of_each_value_entry_and_item_starts_when_it_is_written(test_run: MakeRun) -> None:
     run = test_run(job(Aging())).add_record(event(0, "a")).add_record(event(0, "b")).add_watermark(at(10))
     run.add_record(event(30, "a")).add_watermark(at(70)).add_record(event(70, "tell"))
     run.add_watermark(at(89.999999)).add_record(event(90, "tell")).add_watermark(at(90)).add_record(event(90, "tell"))
@@ -139,7 +139,7 @@ def test_each_value_entry_and_item_ages_from_when_it_was_written(test_run: MakeR
 
 
 @pytest.mark.rule(16)
-def test_a_late_event_writes_at_the_watermark(test_run: MakeRun) -> None:
+def test_the_ttl_of_state_written_by_a_late_event_starts_at_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Aging())).add_record(event(0)).add_watermark(at(100)).add_record(event(1, "a"))
     run.add_watermark(at(159)).add_record(event(159, "tell")).add_watermark(at(160)).add_record(event(160, "tell"))
     assert run.run().records("found") == [("a", {"a": 1}, ["a"]), ("none", {}, [])]
@@ -147,7 +147,7 @@ def test_a_late_event_writes_at_the_watermark(test_run: MakeRun) -> None:
 
 @pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(16)
-def test_state_is_swept_without_any_access(test_run: MakeRun) -> None:
+def test_expired_state_is_removed_without_any_access(test_run: MakeRun) -> None:
     run = test_run(job(Aging())).add_record(event(0, "a")).add_record(event(30, "b", "other")).add_watermark(at(59))
     assert sorted(run.run().keys()) == ["k", "other"]
     assert run.add_watermark(at(60)).run().keys() == ["other"]
@@ -159,7 +159,7 @@ NOTHING = ("none", {}, [])
 
 @pytest.mark.parametrize("steps", [[30, 60, 61, 500], [500], [31, 500], [60, 500], [61, 500]])
 @pytest.mark.rule(16)
-def test_a_timer_sees_what_had_not_expired_by_its_time(test_run: MakeRun, steps: list[int]) -> None:
+def test_a_timer_reads_state_that_has_not_expired_at_the_time_of_the_timer(test_run: MakeRun, steps: list[int]) -> None:
     run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(0, [30, 60, 61]))
     for step in steps:
         run.add_watermark(at(step))
@@ -170,7 +170,9 @@ def test_a_timer_sees_what_had_not_expired_by_its_time(test_run: MakeRun, steps:
 
 @pytest.mark.parametrize("steps", [[30, 60, 80, 90, 91, 500], [500], [70, 500], [90, 500]])
 @pytest.mark.rule(16)
-def test_what_a_timer_writes_counts_from_its_time(test_run: MakeRun, steps: list[int]) -> None:
+def test_the_ttl_of_state_written_by_a_timer_starts_at_the_time_of_the_timer(
+    test_run: MakeRun, steps: list[int]
+) -> None:
     run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(0, [(30, "b"), 60, 80, 90, 91]))
     for step in steps:
         run.add_watermark(at(step))
@@ -181,13 +183,13 @@ def test_what_a_timer_writes_counts_from_its_time(test_run: MakeRun, steps: list
 
 
 @pytest.mark.rule(16)
-def test_flushed_timers_see_what_had_not_expired_by_their_times(test_run: MakeRun) -> None:
+def test_flushed_timers_read_state_that_has_not_expired_at_their_times(test_run: MakeRun) -> None:
     run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(0, [30, 61]))
     assert run.run(flush=True).records("found") == [("a", {"a": 1}, ["a"]), NOTHING]
 
 
 @pytest.mark.rule(16)
-def test_an_event_after_timers_sees_what_has_not_expired_by_the_watermark(test_run: MakeRun) -> None:
+def test_an_event_after_timers_reads_state_that_has_not_expired_at_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(40, "b"))
     run.add_record(event(0, [30])).add_watermark(at(70)).add_record(event(70, "tell"))
     kept = ("b", {"b": 1}, ["b"])
@@ -195,7 +197,7 @@ def test_an_event_after_timers_sees_what_has_not_expired_by_the_watermark(test_r
 
 
 @pytest.mark.rule(16)
-def test_what_a_timer_wrote_is_gone_where_the_event_after_it_fails(test_run: MakeRun) -> None:
+def test_expired_state_of_a_timer_is_removed_even_if_the_next_event_fails(test_run: MakeRun) -> None:
     class Breaking(AgingWithTimers):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             if event.value == "fail":
@@ -285,6 +287,6 @@ class Typed(Recorder):
 
 @pytest.mark.on_spark("values travel")
 @pytest.mark.rule(25)
-def test_a_value_comes_back_as_it_was_whatever_its_type(test_run: MakeRun) -> None:
+def test_state_values_of_each_type_are_unchanged_after_a_restart(test_run: MakeRun) -> None:
     run = test_run(job(Typed())).add_record(event(0, "write")).restart().add_record(event(1))
     assert run.run().records("found") == [dict.fromkeys(VALUES, True)]

@@ -51,7 +51,7 @@ class Closing(TumblingWindow):
 
 
 @pytest.mark.on_spark("classes travel")
-def test_a_test_run_gives_what_both_paths_give(test_run: MakeRun) -> None:
+def test_the_vectorised_path_and_the_path_per_event_give_the_same_results(test_run: MakeRun) -> None:
     run = test_run(job(TumblingWindow(TEN, Sum("n"))))
     result = run.add_records(records(1, 2, 3)).add_watermark().add_records(records(4, 12)).add_watermark(at(20)).run()
     assert [(each.key, each.value) for each in result.records("results")] == [("k0", 6), ("k1", 4), ("k0", 12)]
@@ -72,7 +72,7 @@ def test_a_test_run_gives_what_both_paths_give(test_run: MakeRun) -> None:
         (Failing, ["differ in the outcome of a batch", "vectorised +ZeroDivisionError: three", "per event +no error"]),
     ],
 )
-def test_a_path_that_gives_something_else_is_an_error_that_names_both_results(
+def test_a_different_result_of_the_vectorised_path_is_an_error_that_shows_both_results(
     test_run: MakeRun, kind: type[TumblingWindow], told: list[str]
 ) -> None:
     run = test_run(job(kind(TEN, Sum("n"))))
@@ -82,13 +82,13 @@ def test_a_path_that_gives_something_else_is_an_error_that_names_both_results(
     assert "VectorizedPathError" in (type(caught.value).__name__ + str(caught.value))
 
 
-def test_so_is_one_that_closes_something_else(test_run: MakeRun) -> None:
+def test_different_closed_windows_of_the_vectorised_path_are_an_error(test_run: MakeRun) -> None:
     run = test_run(job(Closing(TEN, Sum("n"))))
     with pytest.raises(AmadouError, match=r"differ in the outputs of a batch, first in entry 'results'"):
         run.add_records(records(1, 12)).add_watermark(at(20)).run()
 
 
-def test_a_record_that_is_to_blame_is_no_error_of_amadou(test_run: MakeRun) -> None:
+def test_an_invalid_record_is_not_reported_as_a_difference_of_the_vectorised_path(test_run: MakeRun) -> None:
     broken = [*records(1), {"key": "k", "at": "yesterday", "n": 1}, *records(2)]
     with pytest.raises(AmadouError, match="the timestamp cannot be read") as caught:
         test_run(job(TumblingWindow(TEN, Sum("n")))).add_records(broken).run()
@@ -98,7 +98,7 @@ def test_a_record_that_is_to_blame_is_no_error_of_amadou(test_run: MakeRun) -> N
     assert len(result.dead_letters) == 1
 
 
-def test_keys_that_differ_are_told_too(test_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_keys_of_the_vectorised_path_are_an_error(test_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = job(TumblingWindow(TEN, Sum("n")))
     failing.handler.key_batch = other_keys
     with pytest.raises(AmadouError, match=r"path of key_event, used when the job runs, .* differ in the events"):
@@ -121,7 +121,7 @@ def summary_of(request: pytest.FixtureRequest) -> Callable[[Job], Any]:
     return play
 
 
-def test_a_run_counts_what_its_vectorised_path_could_not_do(summary_of: Callable[[Job], Any]) -> None:
+def test_a_run_counts_the_fallbacks_of_its_vectorised_path(summary_of: Callable[[Job], Any]) -> None:
     of = job(Failing(TEN, Sum("n")))
     source, sink = of.sources["in"], of.sinks["results"]
     source.add(*records(1, 2, 3, 14))  # type: ignore[attr-defined]
@@ -132,7 +132,7 @@ def test_a_run_counts_what_its_vectorised_path_could_not_do(summary_of: Callable
     assert first == {"k0": 2, "k1": 4}  # type: ignore[union-attr]
 
 
-def test_records_of_several_forms_are_keyed_one_by_one(test_run: MakeRun) -> None:
+def test_records_of_mixed_formats_are_processed_one_by_one(test_run: MakeRun) -> None:
     mixed = [b'{"key": "k", "at": "2025-01-01T00:00:01Z", "n": 1}', *records(2), {"key": "k", "at": at(3).isoformat()}]
     result = test_run(job(TumblingWindow(TEN, Count()))).add_records(mixed).run(flush=True)
     assert [(each.key, each.value) for each in result.records("results")] == [("k", 2), ("k0", 1)]

@@ -68,7 +68,7 @@ class Traffic(Recorded):
 
 
 @pytest.mark.rule(23)
-def test_a_window_closes_once_after_its_lateness_beside_state_and_timers(test_run: MakeRun) -> None:
+def test_a_window_closes_once_after_its_allowed_lateness(test_run: MakeRun) -> None:
     run = test_run(job(Traffic())).add_records([event(10), event(59.999999), event(60, key=1)])
     run.add_watermark(at(89.999999)).add_record(event(20))
     assert run.run().records("results") == []
@@ -117,7 +117,7 @@ class All(Recorded):
 
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(20)
-def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
+def test_windows_of_each_kind_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     events = [event(second, View(float(second))) for second in (-5, -4, 1, 3, 2, 8)]
     run = test_run(job(All(), watermark_delay=10)).add_records(events[:2]).restart().add_records(events[2:4]).crash(1)
     run.add_records(events[4:]).restart().add_watermark(at(100))
@@ -172,7 +172,7 @@ class InOrder(Recorded):
         self.record("closed", subject, window, value)
 
 
-def test_aggregates_that_go_by_the_order_of_the_stream_have_it_in_windows_of_parts(test_run: MakeRun) -> None:
+def test_order_dependent_aggregates_see_the_order_of_the_stream_in_windows_of_several_panes(test_run: MakeRun) -> None:
     run = test_run(job(InOrder(), watermark_delay=100)).add_record(event(15, "a")).restart()
     run.add_records([event(5, "b"), event(10, "c")]).add_watermark(at(100))
     found = [tuple(record[2:4]) for record in run.run().records("results") if record[-1]["all"] == ["a", "b", "c"]]
@@ -201,7 +201,7 @@ class Early(Recorded):
         self.record("early", subject, window, value)
 
 
-def test_early_results_are_partial_and_the_last_one_is_whole(test_run: MakeRun) -> None:
+def test_early_results_are_marked_partial_and_the_last_result_is_complete(test_run: MakeRun) -> None:
     run = test_run(job(Early(), watermark_delay=100))
     run.add_records([event(1, key="by_time"), event(1, key="by_count"), event(6, key="by_count")])
     run.add_records([event(1, "quiet", "chosen"), event(2, "tell", "chosen")])
@@ -232,7 +232,7 @@ class Sooner(Recorded):
         self.record("closed", subject, window, value)
 
 
-def test_each_open_window_gives_an_early_result_where_the_watermark_passes_its_time(test_run: MakeRun) -> None:
+def test_each_open_window_emits_early_results_when_the_watermark_passes_their_times(test_run: MakeRun) -> None:
     run = test_run(job(Sooner(), watermark_delay=1000)).add_records([event(1), event(11), event(12)])
     result = run.add_watermark(at(15)).add_watermark(at(17)).run()
     assert [record[2:] for record in result.records("results")] == [
@@ -257,7 +257,7 @@ class Bounded(Recorded):
         self.record("closed", subject, window, value)
 
 
-def test_windows_beyond_the_bound_are_evicted(test_run: MakeRun) -> None:
+def test_windows_beyond_max_active_are_evicted(test_run: MakeRun) -> None:
     run = test_run(job(Bounded(), watermark_delay=1000)).add_records([event(second) for second in (1, 11, 12, 21)])
     run.add_record(event(2)).add_watermark(at(100))
     result = run.run()
@@ -280,7 +280,7 @@ class Fails(Traffic):
 
 @pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
-def test_a_failing_close_becomes_a_letter_and_other_windows_close(test_run: MakeRun) -> None:
+def test_a_failing_on_close_is_a_dead_letter_and_other_windows_close(test_run: MakeRun) -> None:
     run = test_run(job(Fails(), on_error="dead_letter")).add_records([event(1), event(61)]).add_watermark(at(200))
     result = run.run()
     assert [record for record in result.records("results") if record[0] == "closed"] == [
@@ -314,7 +314,7 @@ class Tenants(Recorded):
         self.window(name)
 
 
-def test_windows_made_at_run_time_close_with_their_full_value_after_a_restart(test_run: MakeRun) -> None:
+def test_windows_created_at_run_time_close_with_their_full_value_after_a_restart(test_run: MakeRun) -> None:
     run = test_run(job(Tenants(), late_events="divert", watermark_delay=100))
     run.add_records([event(1, "a-10"), event(2, "b-20"), event(3, "a-10")]).restart()
     run.add_record(event(4, "b-20")).add_watermark(at(15)).restart().add_watermark(at(20))
@@ -323,7 +323,7 @@ def test_windows_made_at_run_time_close_with_their_full_value_after_a_restart(te
     assert result.keys() == []
 
 
-def test_a_window_made_at_run_time_diverts_where_the_job_has_the_output(test_run: MakeRun) -> None:
+def test_a_window_created_at_run_time_can_divert_late_events_only_if_the_job_has_the_output(test_run: MakeRun) -> None:
     def late(of: Job) -> TestResult:
         return test_run(of).add_record(event(1, "a-10")).add_watermark(at(10)).add_record(event(2, "a-10")).run()
 
@@ -338,7 +338,7 @@ class Renaming(Tenants):
         return TumblingWindow(timedelta(seconds=10), name=name.upper(), on_close=self.closed)
 
 
-def test_a_window_of_another_name_does_not_stand_for_the_one_that_is_due(test_run: MakeRun) -> None:
+def test_on_recover_window_must_return_a_window_with_the_name_of_the_due_window(test_run: MakeRun) -> None:
     run = test_run(job(Renaming(), late_events="divert")).add_record(event(1, "a-10")).restart()
     with pytest.raises(
         AmadouError, match=r"'a-10' .* is due, but on_recover_window of Renaming returned a window named 'A-10'"
@@ -358,7 +358,7 @@ class Failing(Tenants):
 @pytest.mark.parametrize(
     ("makes", "told"), [(False, "KeyError: 'a-10'"), (True, "no function receives the window's results: mark")]
 )
-def test_a_window_that_cannot_be_made_is_told_with_what_to_do_where_it_was_removed(makes: bool, told: str) -> None:
+def test_the_error_of_on_recover_window_says_how_to_retire_the_window(makes: bool, told: str) -> None:
     of = job(Failing(makes), late_events="divert", on_error="dead_letter")
     run = TestRun(of, engine="embedded").add_record(event(1, "a-10")).restart().add_watermark(at(20))
     with pytest.raises(CallbackError, match=rf"(?s)Failing.on_recover_window failed: .*{told}.*key +'k'") as failed:
@@ -387,7 +387,7 @@ class Aging(Recorded):
 
 
 @pytest.mark.rule(16)
-def test_what_is_due_comes_before_what_is_gone_however_far_the_watermark_goes(test_run: MakeRun) -> None:
+def test_due_windows_close_before_their_state_expires_in_any_watermark_step(test_run: MakeRun) -> None:
     run = test_run(job(Aging())).add_record(event(1)).add_watermark(at(3600)).add_record(event(3600))
     result = run.add_watermark(at(9000)).run(flush=True)
     assert [record[2:] for record in result.records("results")] == [
@@ -426,13 +426,13 @@ def values_of(result: TestResult, what: str) -> list[Any]:
     return [(record[1], record[-1]) for record in result.records("results") if record[0] == what]
 
 
-def test_windows_in_memory_are_those_of_the_state_until_a_restart(test_run: MakeRun) -> None:
+def test_windows_in_memory_give_the_same_results_as_stored_windows_without_a_restart(test_run: MakeRun) -> None:
     result = in_memory_run(test_run).add_record(event(3, 3)).end_batch().add_watermark(at(10)).run()
     assert values_of(result, "memory") == values_of(result, "kept") == [("b", [2]), ("k", [1, 3])]
     assert (result.keys(), result.counters) == ([], {})
 
 
-def test_windows_in_memory_are_shown_as_others(test_run: MakeRun) -> None:
+def test_a_test_result_shows_windows_in_memory_like_stored_windows(test_run: MakeRun) -> None:
     result = in_memory_run(test_run).run()
     assert result.state("window", "b") == result.state("kept", "b") == {at(0): [2]}
 
@@ -447,7 +447,7 @@ def test_windows_in_memory_are_lost_at_a_restart_and_counted_once(test_run: Make
 
 
 @pytest.mark.on_spark("crash")
-def test_windows_in_memory_are_lost_in_a_crash_but_for_the_batch_that_is_played_again(test_run: MakeRun) -> None:
+def test_windows_in_memory_are_lost_in_a_crash_except_for_the_reprocessed_batch(test_run: MakeRun) -> None:
     run = in_memory_run(test_run).add_records([event(3, 3), event(4, 4, "c")]).crash(after=1).add_watermark(at(10))
     result = run.run()
     assert values_of(result, "memory") == [("c", [4]), ("k", [3])]
@@ -456,7 +456,9 @@ def test_windows_in_memory_are_lost_in_a_crash_but_for_the_batch_that_is_played_
 
 
 @pytest.mark.rule(3)
-def test_a_job_with_windows_in_memory_goes_by_the_clock_after_five_seconds(test_run: MakeRun) -> None:
+def test_the_watermark_of_a_job_with_windows_in_memory_rises_with_the_clock_after_five_seconds(
+    test_run: MakeRun,
+) -> None:
     run = test_run(job(InMemory())).add_records([event(1, 1), event(9, 2)]).end_batch()
     run.advance_processing_time(timedelta(seconds=5.9))
     assert run.run().records("results") == []
@@ -476,7 +478,7 @@ class Diverting(Recorded):
 
 
 @pytest.mark.rule(13)
-def test_late_events_are_diverted_with_the_windows_name(test_run: MakeRun) -> None:
+def test_late_events_are_diverted_with_the_name_of_the_window(test_run: MakeRun) -> None:
     run = test_run(job(Diverting())).add_record(event(1)).add_watermark(at(10)).add_record(event(9, "late"))
     result = run.run()
     (late,) = result.records("late_events")
@@ -485,7 +487,7 @@ def test_late_events_are_diverted_with_the_windows_name(test_run: MakeRun) -> No
 
 
 @pytest.mark.rule(13)
-def test_a_job_that_drops_late_events_diverts_those_of_a_window_alone(test_run: MakeRun) -> None:
+def test_late_events_that_the_job_drops_are_not_diverted_by_a_window(test_run: MakeRun) -> None:
     run = test_run(job(Diverting(), late_events="drop", watermark_delay=5)).add_record(event(20)).end_batch()
     result = run.add_records([event(14, "dropped"), event(15, "taken")]).add_watermark(at(16)).run()
     assert result.records("late_events") == []
@@ -495,7 +497,7 @@ def test_a_job_that_drops_late_events_diverts_those_of_a_window_alone(test_run: 
 
 
 @pytest.mark.parametrize("order", [(1, 7, 4), (7, 4, 1), (4, 7, 1)])
-def test_an_event_in_between_makes_one_session_of_two(test_run: MakeRun, order: tuple[int, ...]) -> None:
+def test_an_event_between_two_sessions_merges_them(test_run: MakeRun, order: tuple[int, ...]) -> None:
     run = test_run(job(All(), watermark_delay=100)).add_records([event(second, View(1.0)) for second in order])
     found = [record for record in run.add_watermark(at(50)).run().records("results") if record[0] == "session"]
     assert found == [("session", "k", 1, 10, False, [1.0] * 3)]
@@ -522,7 +524,7 @@ class Breaking(Recorded):
 
 
 @pytest.mark.rule(31)
-def test_a_result_that_its_aggregate_cannot_give_becomes_a_letter_and_other_windows_close(test_run: MakeRun) -> None:
+def test_a_failing_result_of_an_aggregate_is_a_dead_letter_and_other_windows_close(test_run: MakeRun) -> None:
     run = test_run(job(Breaking(), on_error="dead_letter")).add_records([event(1), event(2), event(11)])
     result = run.add_watermark(at(60)).run()
     assert [record[2:] for record in result.records("results")] == [(10, 20, False, 1)]

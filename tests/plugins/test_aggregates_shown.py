@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
-from tests.conformance.test_windows_made import Making, closed
+from tests.conformance.test_windows_created_at_run_time import Making, closed
 from tests.processes import told_elsewhere
 
 from amadou import Handler, KeyedEvent, Subject

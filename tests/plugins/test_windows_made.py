@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
-from tests.conformance.test_windows_made import Make, Making, closed, restarted, tumbling
+from tests.conformance.test_windows_created_at_run_time import Make, Making, closed, restarted, tumbling
 
 from amadou import Component, KeyedEvent, Subject, ValueSpec, to_micros
 from amadou.errors import AmadouError, CallbackError

@@ -119,7 +119,9 @@ def chunk_of(events: list[tuple[Any, int, str]]) -> list[Chunk]:
 
 @settings(deadline=None)
 @given(BATCHES)
-def test_both_forms_give_the_same(batches: list[tuple[list[tuple[Any, int, str]], int, bool]]) -> None:
+def test_both_forms_of_a_key_group_give_the_same_results(
+    batches: list[tuple[list[tuple[Any, int, str]], int, bool]],
+) -> None:
     job = job_of(Everything())
     packed, entries, watermark, run = None, EmbeddedState(), None, 0
     for events, reached, restarts in batches:
@@ -133,7 +135,7 @@ def test_both_forms_give_the_same(batches: list[tuple[list[tuple[Any, int, str]]
 
 @settings(deadline=None)
 @given(BATCHES, st.lists(st.sampled_from(["drop", "keep", None]), min_size=12, max_size=12))
-def test_both_forms_give_the_same_while_specs_are_retired_and_return(
+def test_both_forms_of_a_key_group_give_the_same_results_while_specs_are_retired_and_return(
     batches: list[tuple[list[tuple[Any, int, str]], int, bool]], fates: list[Any]
 ) -> None:
     class Less(Handler):
@@ -157,7 +159,7 @@ def test_both_forms_give_the_same_while_specs_are_retired_and_return(
         watermark = max(watermark or 0, to_micros(at(reached)))
 
 
-def test_a_batch_reads_and_writes_only_the_keys_that_it_touches() -> None:
+def test_a_batch_reads_and_writes_only_the_keys_of_its_events_and_timers() -> None:
     job = job_of(Everything())
     entries = EmbeddedState()
     everyone = [(key, 1, "count") for key in range(1000)]
@@ -215,14 +217,14 @@ def play(*steps: tuple[Job, str, list[tuple[Any, int, str]], int]) -> list[int]:
     return found
 
 
-def test_windows_of_a_spec_that_returns_close() -> None:
+def test_windows_close_after_their_spec_was_retired_and_declared_again() -> None:
     job, without = job_of(closing("persistent")), job_of(Counting(), retired={"win": "keep"})
     first, changed = [("a", 1, "add")], [("a", 2, "count")]
     steps = (job, "1", first, 0), (without, "2", changed, 1), (job, "3", [], 2), (job, "3", [], 100)
     assert play(*steps) == [0, 0, 0, 1]
 
 
-def test_windows_that_are_stored_in_memory_from_now_on_are_lost_together() -> None:
+def test_windows_whose_storage_changes_to_memory_are_lost_together() -> None:
     before, after = job_of(closing("persistent")), job_of(closing("memory"))
     first = [("a", 1, "add"), ("b", 1, "add")]
     lost = [(before, "1", first, 0), (after, "2", [("a", 2, "add")], 1), (after, "3", [], 2)]

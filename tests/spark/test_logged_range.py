@@ -48,7 +48,7 @@ FORMS = {"one entry": (1 << 30, 3), "entry per key": (-1, 1), "in turns": (-1, 2
     ],
     losses=["view"] * 5,
 )
-def test_both_stores_give_the_same(
+def test_a_key_range_gives_the_same_results_on_both_stores(
     form: str, batches: Any, losses: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed_group_module, "_SWEEPS", 1 << 40)  # state is removed when it expires, in both forms
@@ -116,13 +116,13 @@ def forms_of(directory: Path, batches: list[list[int]]) -> str:
     return found
 
 
-def test_a_group_takes_the_form_that_suits_its_last_batches(tmp_path: Path) -> None:
+def test_a_key_group_takes_the_form_that_suits_its_last_batches(tmp_path: Path) -> None:
     some, third, most = [1, 2], [*range(4)], [*range(6)]
     batches = [[*range(10)], some, some, third, some, some, some, most, some, most, most, most, some]
     assert forms_of(tmp_path, batches) == "ppppppkkkkkpp"
 
 
-def test_a_group_with_small_values_stays_in_one_entry_longer(tmp_path: Path) -> None:
+def test_a_key_group_with_small_values_stays_in_one_entry_longer(tmp_path: Path) -> None:
     segments, forms = MemorySegments(), []
     for touched in [600, *[60] * 4, *[10] * 4]:
         played(segments, tmp_path, job_of(Counting()), "1", chunk_of([(key, 2, "count") for key in range(touched)]), 1)
@@ -131,7 +131,7 @@ def test_a_group_with_small_values_stays_in_one_entry_longer(tmp_path: Path) -> 
     assert forms == [True] * 7 + [False] * 2
 
 
-def test_a_large_group_never_stays_in_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_key_group_never_stays_in_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged_range, "_LARGE", 20_000)  # each key has 4,000 bytes
     assert forms_of(tmp_path, [[1, 2], [3], [4, 5, 6], *[[*range(10)]] * 5]) == "ppkkkkkk"
 
@@ -157,7 +157,7 @@ def test_retained_columns_of_windows_survive_sparse_batches(tmp_path: Path) -> N
     assert played(segments, tmp_path, before, "3", [], 100) == 50
 
 
-def test_held_events_do_not_change_the_form_of_a_group(tmp_path: Path) -> None:
+def test_held_events_do_not_change_the_form_of_a_key_group(tmp_path: Path) -> None:
     segments, job, written = MemorySegments(), job_of(Counting()), []
     for batch in range(8):
         events = chunk_of([(f"{batch} {number}", 1, token_hex(100)) for number in range(100)])
@@ -169,7 +169,7 @@ def test_held_events_do_not_change_the_form_of_a_group(tmp_path: Path) -> None:
     assert max(written[5:]) < 1.2 * min(written[5:])
 
 
-def test_a_group_that_a_batch_processes_twice_has_what_the_first_time_left(tmp_path: Path) -> None:
+def test_a_key_group_processed_twice_in_a_batch_sees_the_changes_of_the_first_time(tmp_path: Path) -> None:
     only_logged, both, new = (b"\0\3k" + name for name in (b"a", b"b", b"c"))
     segments = MemorySegments()
     with opened(segments, tmp_path) as entries:

@@ -55,7 +55,9 @@ def closed(run: TestRun) -> list[Any]:
 
 @pytest.mark.parametrize("touched", ["by an event", "when it is due"])
 @pytest.mark.rule(27)
-def test_a_window_that_is_made_otherwise_ends_the_run_and_loses_nothing(test_run: MakeRun, touched: str) -> None:
+def test_a_window_created_with_another_size_ends_the_run_and_its_state_is_unchanged(
+    test_run: MakeRun, touched: str
+) -> None:
     run = restarted(test_run, tumbling(10), tumbling(20), on_error="dead_letter")
     run.run()
     snapshot = run.snapshot()
@@ -83,7 +85,9 @@ class Declaring(Recorder, VectorizedHandler):
 
 @pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(27)
-def test_a_declared_window_and_one_made_at_run_time_do_not_take_over_what_they_cannot_read(test_run: MakeRun) -> None:
+def test_a_declared_window_and_a_window_created_at_run_time_of_another_size_cannot_read_each_others_state(
+    test_run: MakeRun,
+) -> None:
     declaring = Declaring()
     declaring.delegates_to = "made"
     run = test_run(job(declaring)).add_record(event(1)).restart(Making()).add_watermark(at(500)).end_batch()
@@ -131,14 +135,16 @@ def joining(tolerance: timedelta | None = 5 * SECOND) -> Job:
     ],
 )
 @pytest.mark.rule(27)
-def test_a_join_is_called_one(test_run: MakeRun, tolerance: timedelta | None, told: str) -> None:
+def test_errors_about_a_join_created_at_run_time_call_it_a_join(
+    test_run: MakeRun, tolerance: timedelta | None, told: str
+) -> None:
     run = test_run(joining()).add_record(event(1), "in").restart(Joining(tolerance)).add_watermark(at(500)).end_batch()
     with pytest.raises(AmadouError, match=told):
         run.run()
 
 
 @pytest.mark.rule(27)
-def test_a_window_that_takes_a_retired_name_ends_the_run_and_loses_nothing(test_run: MakeRun) -> None:
+def test_a_window_with_a_retired_name_ends_the_run_and_its_state_is_unchanged(test_run: MakeRun) -> None:
     begun = test_run(job(Making())).add_record(event(1))
     begun.run()
     retiring = job(Making(), retired={"made": "keep"}, on_error="dead_letter")

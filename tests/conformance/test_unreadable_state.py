@@ -87,7 +87,7 @@ class Unread(Noted):
     [("text", "text"), ("wrap", "text"), ("many", "many"), ("keys", "keys"), ("row", "row"), ("closes", "text")],
 )
 @pytest.mark.rule(17)
-def test_state_that_cannot_be_read_ends_the_run_and_is_no_dead_letter(test_run: MakeRun, what: str, spec: str) -> None:
+def test_unreadable_state_ends_the_run_even_with_dead_letters(test_run: MakeRun, what: str, spec: str) -> None:
     before = test_run(job(Noted(), on_error="dead_letter")).add_record(event(0))
     before.run()
     run = test_run(job(Unread(), on_error="dead_letter"), snapshot=before.snapshot())
@@ -103,7 +103,7 @@ def test_state_that_cannot_be_read_ends_the_run_and_is_no_dead_letter(test_run: 
 
 @pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(17)
-def test_a_timer_that_cannot_read_state_ends_the_run(test_run: MakeRun) -> None:
+def test_a_timer_that_reads_unreadable_state_ends_the_run_even_with_dead_letters(test_run: MakeRun) -> None:
     before = test_run(job(Noted(), on_error="dead_letter")).add_record(event(0)).add_record(event(0, "text"))
     before.run()
     run = test_run(job(Unread(), on_error="dead_letter"), snapshot=before.snapshot())
@@ -137,13 +137,13 @@ class KeepsLast(Recorder):
 
 @pytest.mark.parametrize(("value", "spec"), [("only window", "window"), ("only running", "last"), (None, "window")])
 @pytest.mark.rule(17)
-def test_what_windows_and_running_values_keep_is_no_dead_letter_either(
+def test_unreadable_windows_and_running_values_end_the_run_even_with_dead_letters(
     test_run: MakeRun, value: Any, spec: str
 ) -> None:
     before = test_run(job(KeepsLast(), on_error="dead_letter")).add_record(event(0, Gone("a")))
     before.run()
     # the class has lost the name under which it was stored
-    snapshot = before.snapshot().replace(b"test_unreadable:Gone", b"test_unreadable:G0ne")
+    snapshot = before.snapshot().replace(b"test_unreadable_state:Gone", b"test_unreadable_state:G0ne")
     run = test_run(job(KeepsLast(), on_error="dead_letter"), snapshot=snapshot)
     run.add_watermark(at(50)) if value is None else run.add_record(event(0, value))
     with pytest.raises(CallbackError, match=f"StateDecodeError: state '{spec}' of key 'k'.*G0ne cannot be imported"):
@@ -179,7 +179,7 @@ class Migrated(Aged):
 
 
 @pytest.mark.rule(17)
-def test_what_a_ttl_removes_is_not_migrated(test_run: MakeRun) -> None:
+def test_expired_state_is_not_migrated(test_run: MakeRun) -> None:
     run = test_run(job(Aged())).add_record(event(10, "a")).restart(Migrated).add_watermark(at(100)).end_batch()
     assert run.run().keys() == []
 
@@ -195,7 +195,7 @@ class Remade(KeepsLast):
 
 
 @pytest.mark.rule(17, 28)
-def test_a_migration_of_a_window_that_gives_nothing_ends_the_run(test_run: MakeRun) -> None:
+def test_a_window_migration_that_returns_none_ends_the_run(test_run: MakeRun) -> None:
     run = test_run(job(KeepsLast(), on_error="dead_letter")).add_record(event(0, "only window")).restart(Remade)
     run.add_watermark(at(50)).end_batch()
     with pytest.raises(
@@ -206,7 +206,7 @@ def test_a_migration_of_a_window_that_gives_nothing_ends_the_run(test_run: MakeR
 
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
 @pytest.mark.rule(17)
-def test_a_migration_that_fails_names_key_spec_and_version(test_run: MakeRun, on_error: Any) -> None:
+def test_the_error_of_a_migration_names_key_spec_and_version(test_run: MakeRun, on_error: Any) -> None:
     run = test_run(job(Aged(), on_error=on_error)).add_record(event(10, "a")).restart(Migrated).add_record(event(11))
     with pytest.raises(CallbackError, match=r"state 'one' of key 'k'.*migrate= failed for version 0") as caught:
         run.run()
@@ -215,7 +215,7 @@ def test_a_migration_that_fails_names_key_spec_and_version(test_run: MakeRun, on
 
 @pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(17)
-def test_a_migration_that_fails_for_what_a_ttl_leaves_names_it_too(test_run: MakeRun) -> None:
+def test_the_error_of_a_migration_while_state_expires_names_key_and_spec(test_run: MakeRun) -> None:
     class PartlyMigrated(Aged):
         many = MapSpec(str, str, ttl=MINUTE, version=1, migrate=fails)
 
@@ -227,7 +227,7 @@ def test_a_migration_that_fails_for_what_a_ttl_leaves_names_it_too(test_run: Mak
 
 
 @pytest.mark.rule(31)
-def test_a_letter_shows_state_of_another_spec_that_cannot_be_read_as_it_is_stored(test_run: MakeRun) -> None:
+def test_a_dead_letter_shows_unreadable_state_of_another_spec_as_stored(test_run: MakeRun) -> None:
     class FailsLater(KeepsLast):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             if event.value == "fail":
@@ -236,7 +236,7 @@ def test_a_letter_shows_state_of_another_spec_that_cannot_be_read_as_it_is_store
 
     before = test_run(job(FailsLater(), on_error="dead_letter")).add_record(event(0, Gone("a")))
     before.run()
-    snapshot = before.snapshot().replace(b"test_unreadable:Gone", b"test_unreadable:G0ne")
+    snapshot = before.snapshot().replace(b"test_unreadable_state:Gone", b"test_unreadable_state:G0ne")
     run = test_run(job(FailsLater(), on_error="dead_letter"), snapshot=snapshot).add_record(event(0, "fail"))
     (letter,) = run.run().dead_letters
     assert b"G0ne" in letter.state["last"]

@@ -59,7 +59,7 @@ EXPECTED = [
 
 
 @pytest.mark.rule(23)
-def test_one_step_of_the_watermark_closes_windows_and_those_that_they_feed(test_run: MakeRun) -> None:
+def test_one_watermark_step_closes_windows_and_the_windows_that_they_feed(test_run: MakeRun) -> None:
     result = test_run(job(Feeding())).add_records(EVENTS).add_watermark(at(60 * MINUTE)).run()
     assert result.records("results") == EXPECTED
     assert (result.keys(), result.counters) == ([], {})
@@ -67,7 +67,7 @@ def test_one_step_of_the_watermark_closes_windows_and_those_that_they_feed(test_
 
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(21, 23)
-def test_other_batches_and_restarts_change_nothing(test_run: MakeRun) -> None:
+def test_results_of_windows_that_feed_windows_do_not_depend_on_batches_and_restarts(test_run: MakeRun) -> None:
     run = test_run(job(Feeding()))
     for given in EVENTS[:5]:
         run.add_record(given).end_batch()
@@ -78,7 +78,7 @@ def test_other_batches_and_restarts_change_nothing(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(19)
-def test_what_a_close_that_fails_has_fed_is_undone(test_run: MakeRun) -> None:
+def test_a_failing_on_close_undoes_the_events_that_it_added_to_other_windows(test_run: MakeRun) -> None:
     class Failing(Feeding):
         def minute_closed(self, subject: Subject, window: Window, count: int) -> None:
             super().minute_closed(subject, window, count)

@@ -49,7 +49,7 @@ def strict(bound: Any, **settings: Any) -> Any:
 
 
 @pytest.mark.on_spark("restart")
-def test_one_more_than_a_number_ends_the_run_over_batches_and_restarts(test_run: MakeRun) -> None:
+def test_more_dead_letters_than_the_limit_end_the_run_across_batches_and_restarts(test_run: MakeRun) -> None:
     run = test_run(strict(4)).add_records([event(1, "event"), event(2, "record")]).restart()
     run.add_records([event(3, "type"), event(4, "event"), event(5, "fine")])
     assert len(run.run().dead_letters) == 4
@@ -66,7 +66,7 @@ def test_one_more_than_a_number_ends_the_run_over_batches_and_restarts(test_run:
     ]
 
 
-def test_a_snapshot_and_a_closed_run_go_on_with_the_count(test_run: MakeRun) -> None:
+def test_the_count_of_dead_letters_continues_from_a_snapshot_and_after_closing_a_run(test_run: MakeRun) -> None:
     first = test_run(strict(3)).add_records([event(1, "event"), event(2, "record")])
     first.run()
     first.close()
@@ -77,7 +77,7 @@ def test_a_snapshot_and_a_closed_run_go_on_with_the_count(test_run: MakeRun) -> 
             played.run()
 
 
-def test_none_at_all_may_be_allowed(test_run: MakeRun) -> None:
+def test_a_limit_of_zero_allows_no_dead_letters(test_run: MakeRun) -> None:
     with pytest.raises(TooManyDeadLettersError, match="dead letters: 1, more than max_dead_letters=0"):
         test_run(strict(0)).add_record(event(1, "record")).run()
 
@@ -91,26 +91,28 @@ def test_none_at_all_may_be_allowed(test_run: MakeRun) -> None:
         ("window", "window", 10),
     ],
 )
-def test_a_share_bounds_what_fails_of_each_callback(test_run: MakeRun, value: str, callback: str, calls: int) -> None:
+def test_a_fraction_limits_the_failures_of_each_callback(
+    test_run: MakeRun, value: str, callback: str, calls: int
+) -> None:
     run = test_run(strict(0.2)).add_records([event(1, "fine", key) for key in range(30)])
     run.add_records([event(2, value, key) for key in range(10)]).add_watermark(at(60)).end_batch()
     with pytest.raises(TooManyDeadLettersError, match=f"10 of {calls} calls of {callback} failed, more than"):
         run.run()
 
 
-def test_a_share_lets_the_first_failures_and_few_of_many_pass(test_run: MakeRun) -> None:
+def test_a_fraction_allows_the_first_failures_and_few_failures_among_many_calls(test_run: MakeRun) -> None:
     run = test_run(strict(0.2)).add_records([event(1, "event", key) for key in range(9)]).end_batch()
     run.add_records([event(2, "fine", key) for key in range(50)]).add_records([event(3, "event"), event(3, "event")])
     assert len(run.run().dead_letters) == 11
 
 
 @pytest.mark.on_spark("crash")
-def test_a_batch_that_crashes_and_is_played_again_counts_its_letters_once(test_run: MakeRun) -> None:
+def test_a_reprocessed_batch_counts_its_dead_letters_once(test_run: MakeRun) -> None:
     run = test_run(strict(2)).add_records([event(1, "event"), event(2, "record")]).crash().add_record(event(3, "fine"))
     assert len(run.run().dead_letters) == 2
 
 
-def test_a_job_tells_which_bounds_make_sense() -> None:
+def test_an_invalid_limit_is_an_error_when_the_job_is_created() -> None:
     for bound in (-1, 1.0, 1.5, -2.0, math.inf, math.nan, "many", True):
         with pytest.raises(JobError, match="max_dead_letters must be a non-negative integer, a fraction below 1"):
             strict(bound)
@@ -121,7 +123,7 @@ def test_a_job_tells_which_bounds_make_sense() -> None:
     assert strict(Param("MOST", type=int)).with_params({"MOST": "7"}).max_dead_letters == 7
 
 
-def test_a_parameter_may_be_a_share_or_a_number(test_run: MakeRun) -> None:
+def test_a_job_parameter_can_set_the_limit_to_a_fraction_or_a_number(test_run: MakeRun) -> None:
     bound = strict(Param("MOST", type=float))
     assert bound.with_params({"MOST": "0.5"}).max_dead_letters == 0.5
     run = test_run(bound, params={"MOST": "2"}).add_records([event(second, "event") for second in range(3)])

@@ -95,7 +95,7 @@ def reports(engine: str, directory: Path, *runs: list[tuple[str, Any]], **settin
     return found
 
 
-def test_a_few_dead_letters_of_each_kind_are_reported(engine: str, tmp_path: Path) -> None:
+def test_batch_reports_contain_a_few_dead_letters_of_each_kind(engine: str, tmp_path: Path) -> None:
     Secret("swordfish")
     records = [(key, second) for key in ("unkeyed", "event") for second in range(20)]
     more = [("timer", 3), ("window", 4), ("event", 70), ("x", 200)]
@@ -121,19 +121,21 @@ def test_a_few_dead_letters_of_each_kind_are_reported(engine: str, tmp_path: Pat
     assert "swordfish" not in str(letters)
 
 
-def test_each_dead_letter_is_reported_once(engine: str, tmp_path: Path) -> None:
+def test_batch_reports_contain_each_dead_letter_once(engine: str, tmp_path: Path) -> None:
     letters = reports(engine, tmp_path, [("unkeyed", 1), ("unpacked", 2), ("x", 3)]).dead_letters
     assert sorted(letter.error.partition(":")[0] for letter in letters) == ["EncodeError", "ValueError"]
 
 
-def test_a_large_dead_letter_is_reported_without_its_data(engine: str, tmp_path: Path) -> None:
+def test_batch_reports_contain_a_large_dead_letter_without_its_data(engine: str, tmp_path: Path) -> None:
     (letter,) = reports(engine, tmp_path, [("unkeyed", "x" * 20_000)]).dead_letters
     assert letter.packed is None
     assert len(letter.shown) < 3_000
 
 
 @pytest.mark.parametrize("policy", ["drop", "divert"])
-def test_late_events_of_the_job_are_reported(engine: str, policy: Any, tmp_path: Path) -> None:
+def test_batch_reports_contain_late_events_that_the_job_drops_or_diverts(
+    engine: str, policy: Any, tmp_path: Path
+) -> None:
     records = [("late", second) for second in range(1, 30)]
     found = reports(engine, tmp_path, [("x", 500)], [*records, ("x", 600)], late_events=policy).late_events
     assert 3 <= len(found) <= 5
@@ -151,7 +153,7 @@ def test_late_events_of_the_job_are_reported(engine: str, policy: Any, tmp_path:
     }
 
 
-def test_late_events_of_a_window_are_reported(engine: str, tmp_path: Path) -> None:
+def test_batch_reports_contain_late_events_that_a_window_drops(engine: str, tmp_path: Path) -> None:
     late = [("late", 5), ("event", 6)]  # what the second one did is undone, as its callback fails
     found = reports(engine, tmp_path, [("x", 500)], late).late_events
     assert [(event.key, event.value, event.by, event.outcome) for event in found] == [

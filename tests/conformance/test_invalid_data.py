@@ -180,7 +180,7 @@ RECORDS: dict[Any, str] = {
 
 @pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(25, 31)
-def test_each_mistake_is_a_letter_and_the_others_go_on(test_run: MakeRun) -> None:
+def test_each_invalid_value_in_a_callback_is_a_dead_letter_and_other_events_are_processed(test_run: MakeRun) -> None:
     run = test_run(job(Odd(), on_error="dead_letter"))
     for second, mistake in enumerate(MISTAKES):
         run.add_records([event(second, "before"), event(second, mistake), event(second, "after")])
@@ -196,7 +196,7 @@ def test_each_mistake_is_a_letter_and_the_others_go_on(test_run: MakeRun) -> Non
 
 
 @pytest.mark.rule(1, 31)
-def test_each_record_that_cannot_be_an_event_is_a_letter(test_run: MakeRun) -> None:
+def test_each_record_with_an_invalid_key_time_or_value_is_a_dead_letter(test_run: MakeRun) -> None:
     run = test_run(job(Odd(), on_error="dead_letter")).add_record(event(1, "before"))
     run.add_records(RECORDS).add_record(event(2, "after")).end_batch()
     result = run.add_record(event(3, "in the end")).run()
@@ -212,7 +212,9 @@ def test_each_record_that_cannot_be_an_event_is_a_letter(test_run: MakeRun) -> N
     "mistake", [KeyedEvent("k", NO_TIME, "early"), event(1, "half_a_text"), event(1, "half_a_tag")]
 )
 @pytest.mark.rule(1)
-def test_without_letters_it_ends_the_run_and_names_the_record(test_run: MakeRun, mistake: KeyedEvent[Any]) -> None:
+def test_without_dead_letters_invalid_data_ends_the_run_and_the_error_names_the_record(
+    test_run: MakeRun, mistake: KeyedEvent[Any]
+) -> None:
     run = test_run(job(Odd())).add_record(mistake)
     with pytest.raises(CallbackError) as failed:
         run.run()
@@ -221,7 +223,7 @@ def test_without_letters_it_ends_the_run_and_names_the_record(test_run: MakeRun,
 
 @pytest.mark.on_spark("values travel")
 @pytest.mark.rule(25)
-def test_what_is_nested_deep_comes_back(test_run: MakeRun) -> None:
+def test_deeply_nested_values_are_stored_unchanged(test_run: MakeRun) -> None:
     run = test_run(job(Odd())).add_record(event(1, "keep_sets")).end_batch()
     assert run.add_record(event(2, "tell_sets")).run().records("texts")[-1] == "True"
 
@@ -249,7 +251,7 @@ class Deep(Recorder):
 
 
 @pytest.mark.rule(25)
-def test_a_key_as_deep_as_may_be_is_like_any_other(test_run: MakeRun) -> None:
+def test_a_key_at_the_nesting_limit_has_state_windows_timers_and_dead_letters(test_run: MakeRun) -> None:
     key = tuples(63)  # 64, with the one inside
     run = test_run(job(Deep(), on_error="dead_letter")).add_records([event(0, key=key), event(1, "fail", key)])
     result = run.restart().add_record(event(2, key=key)).add_watermark(at(20)).end_batch().run()
@@ -258,7 +260,7 @@ def test_a_key_as_deep_as_may_be_is_like_any_other(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(25)
-def test_keys_that_are_equal_are_one_entry(test_run: MakeRun) -> None:
+def test_equal_map_keys_are_one_entry(test_run: MakeRun) -> None:
     result = test_run(job(Odd())).add_record(event(1, "count_equal_keys")).run()
     assert result.state("by_number", "k") == {Decimal(1): 3, Decimal(100): 2, Decimal(0): 2, Decimal("1.05"): 1}
     assert result.state("by_pair", "k") == {(0.0, 1.0): 2}

@@ -57,7 +57,9 @@ class Timed(Recorder):
 
 @pytest.mark.parametrize("callback", ["open", "on_event", "on_timer_expired"])
 @pytest.mark.parametrize("function", [yielding, waiting, streaming])
-def test_a_callback_of_which_nothing_ran_fails(test_run: MakeRun, callback: str, function: Callable[..., Any]) -> None:
+def test_a_callback_that_returns_a_generator_or_coroutine_is_an_error(
+    test_run: MakeRun, callback: str, function: Callable[..., Any]
+) -> None:
     handler: Handler = type("Odd", (Timed,), {callback: logged(function), "__module__": __name__})()
     run = test_run(job(handler)).add_record(event(0)).add_watermark(at(1))
     with pytest.raises(CallbackError) as caught:
@@ -68,7 +70,7 @@ def test_a_callback_of_which_nothing_ran_fails(test_run: MakeRun, callback: str,
 
 
 @pytest.mark.parametrize("function", [waiting, streaming])
-def test_nor_does_key_event_run_but_as_a_generator(function: Callable[..., Any]) -> None:
+def test_a_key_event_that_returns_a_coroutine_or_async_generator_is_an_error(function: Callable[..., Any]) -> None:
     handler: Handler = type("Odd", (Timed,), {"key_event": logged(function), "__module__": __name__})()
     with pytest.raises(CallbackError) as caught:
         TestRun(job(handler), engine="embedded").add_record(1).run()
@@ -85,7 +87,7 @@ class Yielding(Timed):
 
 
 @pytest.mark.on_spark("dead letters of workers")
-def test_it_becomes_a_letter_and_what_did_run_is_undone(test_run: MakeRun) -> None:
+def test_a_callback_that_returns_a_generator_is_a_dead_letter_and_its_changes_are_undone(test_run: MakeRun) -> None:
     run = test_run(job(Yielding(), on_error="dead_letter"))
     run.add_records([event(0, None, "good"), event(0, "odd", "bad")]).add_watermark(at(1)).end_batch()
     letters = run.run().dead_letters
@@ -114,7 +116,7 @@ class Joining(Recorder):
         self.join.add(subject, event)
 
 
-def test_functions_of_windows_and_joins_fail_likewise(test_run: MakeRun) -> None:
+def test_a_function_of_a_window_or_join_that_returns_a_generator_is_an_error(test_run: MakeRun) -> None:
     closing = test_run(job(Late())).add_record(event(0)).add_watermark(at(10)).end_batch()
     late = test_run(job(Late())).add_watermark(at(10)).add_record(event(0))
     early = test_run(job(Early())).add_record(event(0))
@@ -133,12 +135,12 @@ class Answering(Recorder):
         return 5
 
 
-def test_anything_else_that_a_callback_returns_is_left_alone(test_run: MakeRun) -> None:
+def test_other_return_values_of_callbacks_are_ignored(test_run: MakeRun) -> None:
     run = test_run(job(Answering())).add_record(event(0)).set_timer("k", at(1)).add_watermark(at(1)).end_batch()
     assert len(run.run().records("seen")) == 1
 
 
-def test_a_yield_that_can_be_seen_is_told_with_what_to_do_there() -> None:
+def test_a_callback_with_a_yield_is_an_error_when_the_job_is_created() -> None:
     for callback, advice in (
         ("open", "remove the yield, prepare in open.., and clean up in close.."),
         ("on_recover_window", "return the"),

@@ -40,7 +40,7 @@ def begun(test_run: MakeRun) -> bytes:
     return run.snapshot()
 
 
-def test_a_window_that_is_nowhere_declared_says_how_to_retire_it(test_run: MakeRun) -> None:
+def test_stored_state_of_a_removed_window_is_an_error_that_says_how_to_retire_the_window(test_run: MakeRun) -> None:
     run = test_run(job(Plain()), snapshot=begun(test_run)).add_watermark(at(60)).end_batch()
     with pytest.raises(
         AmadouError, match=r"Job\(retired=\{'window': \"drop\"\}\) to drop its stored state, or \"keep\""
@@ -48,7 +48,7 @@ def test_a_window_that_is_nowhere_declared_says_how_to_retire_it(test_run: MakeR
         run.run()
 
 
-def test_what_is_dropped_is_counted_by_its_keys(test_run: MakeRun) -> None:
+def test_dropped_state_of_retired_specs_is_counted_by_keys(test_run: MakeRun) -> None:
     retired = {"window": "drop", "total": "drop"}
     run = test_run(job(Plain(), retired=retired), snapshot=begun(test_run)).add_watermark(at(60)).end_batch()
     result = run.run()
@@ -57,7 +57,7 @@ def test_what_is_dropped_is_counted_by_its_keys(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("restart")
-def test_what_is_kept_goes_on_when_it_is_declared_again(test_run: MakeRun) -> None:
+def test_retained_state_of_a_retired_spec_is_used_when_the_spec_returns(test_run: MakeRun) -> None:
     run = test_run(job(Plain(), retired={"window": "keep"}), snapshot=begun(test_run)).add_watermark(at(60))
     run.add_record(event(61))
     result = run.run()
@@ -67,7 +67,7 @@ def test_what_is_kept_goes_on_when_it_is_declared_again(test_run: MakeRun) -> No
     assert sorted(seen[:3:2] + seen[4:] for seen in again.run().records("seen")) == [("closed", 0, 1), ("closed", 0, 2)]
 
 
-def test_an_upgrade_may_be_played_with_what_the_new_job_retires() -> None:
+def test_a_test_run_can_restart_with_a_handler_whose_job_retires_state() -> None:
     new = job(Plain(), retired={"window": "drop", "total": "drop"})
     run = (
         TestRun(new, handler=Windowed(), engine="embedded").add_record(event(1)).restart(Plain()).add_watermark(at(60))
@@ -76,7 +76,7 @@ def test_an_upgrade_may_be_played_with_what_the_new_job_retires() -> None:
     assert (result.keys(), result.counters) == ([], {"window.dropped": 1, "total.dropped": 1})
 
 
-def test_a_job_tells_what_it_cannot_retire() -> None:
+def test_an_invalid_retired_setting_is_an_error_when_the_job_is_created() -> None:
     with pytest.raises(JobError, match="retired contains 'window', but Windowed declares it"):
         job(Windowed(), retired={"window": "drop"})
     with pytest.raises(JobError, match="""retired\\['window'\\] must be "drop" or "keep", not 'lose'"""):

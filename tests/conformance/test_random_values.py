@@ -122,7 +122,7 @@ RECORDS = st.one_of(
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(RECORDS, max_size=3), min_size=1, max_size=3))
 @pytest.mark.rule(31)
-def test_odd_values_break_no_run_and_are_the_same_after_a_restart(batches: list[list[Any]]) -> None:
+def test_random_values_cause_only_amadou_errors_and_are_unchanged_by_restarts(batches: list[list[Any]]) -> None:
     with_letters = {"on_error": "dead_letter", "watermark_delay": timedelta(hours=1)}
     assert given_by(batches, with_letters, restart=False) == given_by(batches, with_letters, restart=True)
     endings = []

@@ -97,14 +97,14 @@ def written(test_run: MakeRun, *handlers: Handler) -> TestRun:
 
 
 @pytest.mark.rule(17)
-def test_new_and_removed_attributes_and_wider_unions_just_work(test_run: MakeRun) -> None:
+def test_state_is_readable_after_adding_or_removing_attributes_or_widening_a_union(test_run: MakeRun) -> None:
     ada = New("Ada")
     assert written(test_run, Changed()).run().records("found") == [[ada, {"a": ada}, [ada], 5]]
 
 
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(17)
-def test_a_migration_covers_the_rest_and_goes_on_from_version_to_version(test_run: MakeRun) -> None:
+def test_migrations_convert_state_from_version_to_version(test_run: MakeRun) -> None:
     result = written(test_run, Migrated(), MigratedAgain()).run()
     ada = Stranger("Ada the 3th")
     assert result.records("found") == [
@@ -122,7 +122,7 @@ def unchecked(run: TestRun) -> bytes:
 
 @pytest.mark.parametrize("handler", [Misfit, Keeping], ids=["another type", "an older version"])
 @pytest.mark.rule(17)
-def test_anything_else_is_refused_before_a_batch(test_run: MakeRun, handler: type[Handler]) -> None:
+def test_incompatible_state_is_refused_before_the_first_batch(test_run: MakeRun, handler: type[Handler]) -> None:
     run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
     was = (
         "number was ValueSpec str version 2 and is now" if handler is Keeping else "number was ValueSpec int and is now"
@@ -142,7 +142,7 @@ def test_a_snapshot_of_another_job_is_refused(test_run: MakeRun) -> None:
 
 @pytest.mark.parametrize("handler", [Misfit, Keeping], ids=["another type", "an older version"])
 @pytest.mark.rule(17)
-def test_what_only_state_tells_names_key_spec_and_types_and_destroys_nothing(
+def test_incompatible_state_of_unknown_specs_is_an_error_that_names_key_spec_and_types(
     test_run: MakeRun, handler: type[Handler]
 ) -> None:
     run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
@@ -158,7 +158,7 @@ def test_what_only_state_tells_names_key_spec_and_types_and_destroys_nothing(
 
 
 @pytest.mark.rule(17)
-def test_state_that_cannot_be_read_is_still_there(test_run: MakeRun) -> None:
+def test_unreadable_state_is_not_changed(test_run: MakeRun) -> None:
     before = test_run(job(Keeping())).add_record(event(0, Old("Ada", 3)))
     snapshot = unchecked(before)
     with pytest.raises(AmadouError):
@@ -204,7 +204,7 @@ NOTHING: list[Any] = [None, {}, []]
     ("handler", "kept"), [(Aged, [7, {"a": 7}, [7]]), (AgedAndMigrated, ["was 7", {"a": "was 7"}, ["was 7"]])]
 )
 @pytest.mark.rule(17)
-def test_state_keeps_its_age_over_restarts_and_migrations(
+def test_the_ttl_of_state_continues_across_restarts_and_migrations(
     test_run: MakeRun, handler: type[Handler], kept: list[Any]
 ) -> None:
     run = test_run(job(Aged())).add_record(event(10, 7)).restart(handler)
@@ -213,7 +213,7 @@ def test_state_keeps_its_age_over_restarts_and_migrations(
 
 
 @pytest.mark.rule(17)
-def test_state_that_gets_a_ttl_ages_from_when_it_is_touched_first(test_run: MakeRun) -> None:
+def test_a_new_ttl_starts_when_the_state_is_first_accessed(test_run: MakeRun) -> None:
     run = test_run(job(Ageless())).add_record(event(0, 7)).add_watermark(at(100)).restart(Aged)
     run.add_record(event(100)).add_watermark(at(159)).add_record(event(159)).add_watermark(at(160))
     kept = [7, {"a": 7}, [7]]
@@ -221,7 +221,7 @@ def test_state_that_gets_a_ttl_ages_from_when_it_is_touched_first(test_run: Make
 
 
 @pytest.mark.rule(17)
-def test_state_that_gets_a_ttl_ages_from_a_batch_without_events_too(test_run: MakeRun) -> None:
+def test_a_new_ttl_starts_even_in_a_batch_without_events(test_run: MakeRun) -> None:
     run = test_run(job(Ageless())).add_record(event(0, 7)).add_watermark(at(100)).restart(Aged)
     run.add_watermark(at(159))
     assert run.run().keys() == ["k"]
@@ -229,7 +229,7 @@ def test_state_that_gets_a_ttl_ages_from_a_batch_without_events_too(test_run: Ma
 
 
 @pytest.mark.rule(17)
-def test_state_that_loses_its_ttl_stays(test_run: MakeRun) -> None:
+def test_state_whose_ttl_was_removed_does_not_expire(test_run: MakeRun) -> None:
     run = test_run(job(Aged())).add_record(event(0, 7)).restart(Ageless).add_record(event(1)).add_watermark(at(1000))
     assert run.add_record(event(1000)).run().records("found") == [[7, {"a": 7}, [7]]] * 2
 
@@ -240,7 +240,7 @@ class Stumbling(Keeping):
 
 @pytest.mark.on_spark("crash")
 @pytest.mark.rule(17)
-def test_code_whose_first_batch_fails_leaves_the_state_to_the_code_before_it(test_run: MakeRun) -> None:
+def test_a_failing_migration_leaves_the_state_to_the_previous_code(test_run: MakeRun) -> None:
     run = written(test_run)
     run.run()
     run.restart(Stumbling).add_record(event(0))

@@ -51,9 +51,7 @@ def declared(aggregates: Aggregates, **settings: Any) -> Handler:
 
 @pytest.mark.rule(28)
 @pytest.mark.parametrize(("handler", "key"), [(declared, "other"), (declared, "k"), (Made, "k")])
-def test_a_name_that_goes_is_forgotten_and_one_that_comes_back_begins_anew(
-    test_run: MakeRun, handler: Any, key: str
-) -> None:
+def test_an_aggregate_that_is_removed_and_added_again_starts_anew(test_run: MakeRun, handler: Any, key: str) -> None:
     both = {"n": Count(), "sum": Sum()}
     run = test_run(job(handler(both))).add_record(event(1, 5))
     run.restart(handler({"n": Count(), "max": Max()})).add_record(event(2, 7, key))
@@ -68,7 +66,9 @@ def test_a_name_that_goes_is_forgotten_and_one_that_comes_back_begins_anew(
     [({"n": 1, "more": 5}, [{"n": 1, "more": 5}]), ({"n": 1}, None), ("nonsense", None)],
     ids=["one for every name", "one too few", "none"],
 )
-def test_a_migration_gives_an_accumulator_for_every_name(test_run: MakeRun, given: Any, closed: Any) -> None:
+def test_a_window_migration_must_return_an_accumulator_for_every_aggregate(
+    test_run: MakeRun, given: Any, closed: Any
+) -> None:
     run = test_run(job(declared({"n": Sum()}), on_error="dead_letter")).add_record(event(1, 5))
     changed = declared({"n": Count(), "more": Count()}, version=1, migrate=lambda stored, version: given)
     run.restart(changed).add_watermark(at(100)).end_batch()
