@@ -1,4 +1,4 @@
-"""Components: what acts inside a handler by itself. They obey the rules of timers and of errors."""
+"""Components with timers of their own inside a handler. The rules of timers and errors apply to them."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +10,7 @@ from tests.conformance.handlers import START, Mistake, Recorder, at, event, job
 from amadou import Component, Invoke, Subject, to_micros
 from amadou.errors import AmadouError, CallbackError
 
-SECOND = 1_000_000
+SECOND_IN_MICROS = 1_000_000
 
 
 class Countdown(Component):
@@ -21,17 +21,17 @@ class Countdown(Component):
         self.method = method
 
     def begin(self, subject: Subject, number: int) -> None:
-        self.state_for(subject).store(number, to_micros(subject.timestamp) + SECOND)
+        self.state_for(subject).store(number, to_micros(subject.timestamp) + SECOND_IN_MICROS)
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         number = part.value
-        part.store(number - 1 or None, to_micros(timestamp) + SECOND)
+        part.store(number - 1 or None, to_micros(timestamp) + SECOND_IN_MICROS)
         call(subject, getattr(subject.handler, self.method), number)
 
 
 class Launch(Recorder):
-    """An event's value begins the countdown; a timer stands at second 2."""
+    """An event starts a countdown from its value, and sets a timer at second 2."""
 
     down = Countdown()
 
@@ -77,13 +77,13 @@ def test_timers_of_a_component_survive_restarts_and_crashes(test_run: MakeRun) -
 
 @pytest.mark.rule(16)
 def test_state_of_a_component_expires_after_its_ttl(test_run: MakeRun) -> None:
-    class Mortal(Launch):
+    class WithTtl(Launch):
         down = Countdown(ttl=timedelta(seconds=5))
 
         def on_event(self, subject: Subject, event: Any) -> None:
             self.down.state_for(subject).store(event.value, to_micros(at(100)))
 
-    run = test_run(job(Mortal())).add_record(event(0, 7)).add_watermark(at(4))
+    run = test_run(job(WithTtl())).add_record(event(0, 7)).add_watermark(at(4))
     assert run.run().state("down", "k") == 7
     assert run.add_watermark(at(6)).run().keys() == []
 
@@ -103,16 +103,21 @@ def test_a_failing_call_of_a_component_is_a_dead_letter_and_its_next_timer_fires
     result = run.run()
     assert [seen[3] for seen in ticks(result.records("seen")) if seen[0] == "tick"] == [14, 12]
     assert result.counters == {"ticks": 2}
-    (letter,) = result.dead_letters
-    assert (letter.callback, letter.key, letter.timestamp, letter.state) == ("tick", "k", at(2), {"down": 13})
+    (dead_letter,) = result.dead_letters
+    assert (dead_letter.callback, dead_letter.key, dead_letter.timestamp, dead_letter.state) == (
+        "tick",
+        "k",
+        at(2),
+        {"down": 13},
+    )
     assert result.state("down", "k") == 11
     assert any("✗ Mistake: thirteen" in str(entry) for entry in result.trace)
 
 
 class Dynamic(Recorder):
-    """Makes a countdown for each name when an event names it."""
+    """Creates a countdown for each name in an event's value."""
 
-    def __init__(self, recovers: str = "makes") -> None:
+    def __init__(self, recovers: str = "creates") -> None:
         self.downs: dict[str, Countdown] = {}
         self.recovers = recovers
 
@@ -129,12 +134,12 @@ class Dynamic(Recorder):
 
     def on_recover_window(self, name: str, subject: Subject) -> Any:
         self.report("recover", subject, START, name)
-        if self.recovers == "makes":
+        if self.recovers == "creates":
             self.down(name)
         return self.down(name) if self.recovers == "returns" else None
 
 
-@pytest.mark.parametrize("recovers", ["makes", "returns"])
+@pytest.mark.parametrize("recovers", ["creates", "returns"])
 def test_on_recover_window_is_called_for_a_due_component_that_does_not_exist_yet(
     test_run: MakeRun, recovers: str
 ) -> None:
@@ -152,6 +157,6 @@ def test_on_recover_window_is_called_for_a_due_component_that_does_not_exist_yet
 
 
 def test_a_due_component_that_on_recover_window_does_not_create_is_an_error(test_run: MakeRun) -> None:
-    run = test_run(job(Dynamic("neither"))).add_record(event(0, "x")).restart().add_watermark(at(9))
+    run = test_run(job(Dynamic("nothing"))).add_record(event(0, "x")).restart().add_watermark(at(9))
     with pytest.raises(AmadouError, match="on_recover_window"):
         run.run()

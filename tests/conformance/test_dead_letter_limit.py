@@ -1,4 +1,4 @@
-"""`Job(max_dead_letters=…)`: so many callbacks may fail, over batches and restarts; then the run ends."""
+"""`Job(max_dead_letters=…)`: a run ends if more callbacks fail, counted across batches and restarts."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.rule(30)
 
 
 class Strict(Recorder):
-    """Fails at events, records, timers and closing windows whose value or key says so."""
+    """Fails in the callback that an event's value names."""
 
     window = TumblingWindow(10 * SECOND)
     total = ValueSpec(int, 0)
@@ -44,8 +44,8 @@ class Strict(Recorder):
         raise Mistake("not this one")
 
 
-def strict(bound: Any, **settings: Any) -> Any:
-    return job(Strict(), on_error="dead_letter", max_dead_letters=bound, **settings)
+def strict(limit: Any, **settings: Any) -> Any:
+    return job(Strict(), on_error="dead_letter", max_dead_letters=limit, **settings)
 
 
 @pytest.mark.on_spark("restart")
@@ -72,9 +72,9 @@ def test_the_count_of_dead_letters_continues_from_a_snapshot_and_after_closing_a
     first.close()
     assert len(first.add_record(event(3, "event")).run().dead_letters) == 3
     run = test_run(strict(3), snapshot=first.snapshot()).add_record(event(4, "event"))
-    for played in (first.add_record(event(4, "event")), run):
+    for continued in (first.add_record(event(4, "event")), run):
         with pytest.raises(TooManyDeadLettersError, match="dead letters: 4, more than max_dead_letters=3"):
-            played.run()
+            continued.run()
 
 
 def test_a_limit_of_zero_allows_no_dead_letters(test_run: MakeRun) -> None:
@@ -113,9 +113,9 @@ def test_a_reprocessed_batch_counts_its_dead_letters_once(test_run: MakeRun) -> 
 
 
 def test_an_invalid_limit_is_an_error_when_the_job_is_created() -> None:
-    for bound in (-1, 1.0, 1.5, -2.0, math.inf, math.nan, "many", True):
+    for limit in (-1, 1.0, 1.5, -2.0, math.inf, math.nan, "many", True):
         with pytest.raises(JobError, match="max_dead_letters must be a non-negative integer, a fraction below 1"):
-            strict(bound)
+            strict(limit)
     with pytest.raises(JobError, match='max_dead_letters needs on_error="dead_letter"'):
         job(Strict(), max_dead_letters=5)
     with pytest.raises(JobError, match=r"not 1\.0: write 1 for one dead letter, or None for no limit"):
@@ -124,10 +124,10 @@ def test_an_invalid_limit_is_an_error_when_the_job_is_created() -> None:
 
 
 def test_a_job_parameter_can_set_the_limit_to_a_fraction_or_a_number(test_run: MakeRun) -> None:
-    bound = strict(Param("MOST", type=float))
-    assert bound.with_params({"MOST": "0.5"}).max_dead_letters == 0.5
-    run = test_run(bound, params={"MOST": "2"}).add_records([event(second, "event") for second in range(3)])
+    limited = strict(Param("MOST", type=float))
+    assert limited.with_params({"MOST": "0.5"}).max_dead_letters == 0.5
+    run = test_run(limited, params={"MOST": "2"}).add_records([event(second, "event") for second in range(3)])
     with pytest.raises(TooManyDeadLettersError, match="dead letters: 3, more than max_dead_letters=2"):
         run.run()
     with pytest.raises(TooManyDeadLettersError, match="dead letters: 1, more than max_dead_letters=0"):
-        test_run(bound, params={"MOST": "0"}).add_record(event(1, "event")).run()
+        test_run(limited, params={"MOST": "0"}).add_record(event(1, "event")).run()

@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Failing, Guarding, at, event, job
+from tests.conformance.handlers import Failing, Leaking, at, event, job
 
 from amadou.errors import CallbackError
 from amadou_runtime import TestRun
@@ -17,7 +17,7 @@ def failure_of(run: TestRun) -> CallbackError:
 
 
 def printed(error: BaseException) -> str:
-    """What Python prints of an error that nobody caught."""
+    """Return the text that Python prints for an uncaught error."""
     return "".join(traceback.format_exception(error))
 
 
@@ -98,7 +98,7 @@ def test_a_test_run_continues_without_the_failed_batch(test_run: MakeRun, mistak
 @pytest.mark.parametrize("value", ["fail", "unparsable"])
 @pytest.mark.rule(18)
 def test_an_error_does_not_contain_secrets(test_run: MakeRun, value: str) -> None:
-    error = failure_of(test_run(job(Guarding()), params={"TOKEN": "sesame-4711"}).add_record(event(1, value)))
+    error = failure_of(test_run(job(Leaking()), params={"TOKEN": "sesame-4711"}).add_record(event(1, value)))
     assert error.error == "ValueError: no login with ***"
     assert "no login with ***" in error.user_traceback
     assert "sesame-4711" not in printed(error)

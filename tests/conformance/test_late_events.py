@@ -1,4 +1,4 @@
-"""Late events, and those that are dropped."""
+"""Late events: delivered, dropped and diverted."""
 
 from typing import Any
 
@@ -78,8 +78,8 @@ def test_late_events_that_the_job_drops_are_counted(test_run: MakeRun, policy: s
     assert late_run(test_run, policy).run().dropped == dropped
 
 
-class Windowing(Recorder):
-    """Gives its events to windows, of which one diverts what is late and one takes it."""
+class AddsToWindows(Recorder):
+    """Adds events to windows. One window diverts late events; in another one they are on time."""
 
     tens = TumblingWindow(10 * SECOND)
     overlapping = HoppingWindow(10 * SECOND, 2 * SECOND)
@@ -91,7 +91,7 @@ class Windowing(Recorder):
             window.add(subject, event)
         subject.count("orders.late")
         if event.value == "fails":
-            raise ValueError("it is so")
+            raise ValueError("failing event")
 
     def on_recover_window(self, name: str, subject: Subject) -> None: ...
 
@@ -106,7 +106,7 @@ class Windowing(Recorder):
 def test_an_event_dropped_by_several_windows_counts_once_and_counters_of_handlers_do_not_count(
     test_run: MakeRun,
 ) -> None:
-    run = test_run(job(Windowing())).add_record(event(21)).add_watermark(at(21))
+    run = test_run(job(AddsToWindows())).add_record(event(21)).add_watermark(at(21))
     result = run.add_records([event(9, "late"), event(8, "late"), event(22)]).run()
     assert result.dropped == 2
     assert result.counters == {"tens.late": 2, "overlapping.late": 2, "diverting.late": 2, "orders.late": 4}
@@ -114,19 +114,19 @@ def test_an_event_dropped_by_several_windows_counts_once_and_counters_of_handler
 
 @pytest.mark.rule(24)
 def test_events_dropped_by_a_failed_callback_are_not_counted(test_run: MakeRun) -> None:
-    run = test_run(job(Windowing(), on_error="dead_letter")).add_record(event(21)).add_watermark(at(21))
+    run = test_run(job(AddsToWindows(), on_error="dead_letter")).add_record(event(21)).add_watermark(at(21))
     result = run.add_records([event(9, "fails"), event(8, "late")]).run()
     assert (result.dropped, len(result.dead_letters)) == (1, 1)
 
 
-class Picky(MemorySink):
-    """Carries no event."""
+class RejectingSink(MemorySink):
+    """Cannot encode any event."""
 
     def codec(self, type: Any) -> Any:
-        return PickyCodec()
+        return RejectingCodec()
 
 
-class PickyCodec:
+class RejectingCodec:
     def encode(self, value: Any) -> Any:
         raise EncodeError(value, LateEvent, "not this one")
 
@@ -135,14 +135,14 @@ class PickyCodec:
 
 
 def test_a_late_event_that_the_sink_cannot_encode_is_an_error_that_names_key_and_record() -> None:
-    made = Job(
+    diverting = Job(
         "late",
         Recorder(),
         sources={"events": MemorySource()},
-        sinks={"seen": MemorySink(), "late_events": Picky()},
+        sinks={"seen": MemorySink(), "late_events": RejectingSink()},
         late_events="divert",
     )
-    operator = Operator(made)
+    operator = Operator(diverting)
     late = Chunk("events", b"", pack_events(["k", at(1), "late"]))
     with pytest.raises(CallbackError) as caught:
         operator.process(GroupBatch(PackedGroup(None), [late], to_micros(at(2))))

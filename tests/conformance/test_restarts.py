@@ -1,27 +1,27 @@
-"""What survives restarts and crashes."""
+"""State, timers and outputs survive restarts and crashes."""
 
 from datetime import datetime
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Keeper, Recorder, TimerSetter, at, event, job
+from tests.conformance.handlers import Recorder, StateMethods, TimerSetter, at, event, job
 
 from amadou import KeyedEvent, MemorySink, Subject, ValueSpec
 from amadou.errors import CheckpointError
 
 
 class Counter(Recorder):
-    """Counts the events of each key in its state and, wrongly, in the handler; a timer tells both."""
+    """Counts the events of each key in state, and all events in an attribute of the handler."""
 
     total = ValueSpec(int, default=0)
 
     def __init__(self) -> None:
-        self.seen_here: list[datetime] = []
+        self.timestamps: list[datetime] = []
 
     def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
-        self.seen_here.append(event.timestamp)
+        self.timestamps.append(event.timestamp)
         self.total.state_for(subject).value += 1
-        self.report("event", subject, event.timestamp, (self.total.state_for(subject).value, len(self.seen_here)))
+        self.report("event", subject, event.timestamp, (self.total.state_for(subject).value, len(self.timestamps)))
         subject.set_timer(at(100))
 
 
@@ -75,32 +75,32 @@ def test_a_timer_of_a_reprocessed_batch_emits_its_output_once(test_run: MakeRun)
 
 @pytest.mark.on_spark("restart")
 def test_a_test_run_can_set_state_and_timers_before_the_first_batch(test_run: MakeRun) -> None:
-    run = test_run(job(Keeper()))
-    run.set_state(Keeper.total, "k", 41).set_state("lists", "k", {"a": [1]}).set_state("history", "other", [[7]])
-    run.set_timer("k", at(5), "tag").add_record(event(0, "add_one")).add_record(event(0, "tell_history", "other"))
+    run = test_run(job(StateMethods()))
+    run.set_state(StateMethods.total, "k", 41).set_state("lists", "k", {"a": [1]}).set_state("history", "other", [[7]])
+    run.set_timer("k", at(5), "tag").add_record(event(0, "add_one")).add_record(event(0, "collect_history", "other"))
     result = run.run()
     assert (result.state("total", "k"), result.state("lists", "k")) == (42, {"a": [1]})
-    assert result.records("found") == [[[7]]]
+    assert result.records("results") == [[[7]]]
     assert [tuple(timer) for timer in result.timers("k")] == [(at(5), "tag")]
     assert run.add_watermark(at(5)).run().state("total", "k") == 52
 
 
 def test_a_test_run_can_set_state_and_timers_between_batches(test_run: MakeRun) -> None:
-    run = test_run(job(Keeper())).add_records([event(0, "add_one"), event(0, "add_one", "other")])
-    run.set_state(Keeper.total, "k", 41).add_record(event(1, "add_one"))
+    run = test_run(job(StateMethods())).add_records([event(0, "add_one"), event(0, "add_one", "other")])
+    run.set_state(StateMethods.total, "k", 41).add_record(event(1, "add_one"))
     result = run.run()
     assert (result.state("total", "k"), result.state("total", "other")) == (42, 1)
-    run.set_state(Keeper.lists, "k", {"a": [1]}).set_timer("k", at(5)).add_watermark(at(5))
+    run.set_state(StateMethods.lists, "k", {"a": [1]}).set_timer("k", at(5)).add_watermark(at(5))
     result = run.run()
     assert (result.state("total", "k"), result.state("lists", "k"), result.timers("k")) == (52, {"a": [1]}, [])
 
 
 @pytest.mark.on_spark("restart")
 def test_a_test_run_can_clear_all_state_of_a_key(test_run: MakeRun) -> None:
-    run = test_run(job(Keeper())).set_state(Keeper.history, "k", [[1]])
+    run = test_run(job(StateMethods())).set_state(StateMethods.history, "k", [[1]])
     assert run.add_record(event(1, "add_one", "other")).run().keys() == ["k", "other"]
-    run.set_state(Keeper.history, "k", []).set_state(Keeper.total, "other", 0)
-    assert run.end_batch().run().keys() == ["other"]  # a default that was written is there
+    run.set_state(StateMethods.history, "k", []).set_state(StateMethods.total, "other", 0)
+    assert run.end_batch().run().keys() == ["other"]  # a default that was written is stored
 
 
 @pytest.mark.on_spark("restart")
@@ -119,25 +119,27 @@ def test_a_test_run_continues_from_a_snapshot(test_run: MakeRun) -> None:
 
 
 def test_a_source_that_the_last_run_lacked_cannot_be_added_again(test_run: MakeRun) -> None:
-    both, first = job(Keeper(), "a", "b"), job(Keeper(), "a")
-    begun = test_run(both).add_record(event(0, "add_one"), "a").add_record(event(0, "add_one"), "b")
-    begun.run()
-    with_both = begun.snapshot()
-    alone = test_run(first, snapshot=with_both)
-    assert test_run(both, snapshot=alone.snapshot()).run().state("total", "k") == 2  # nothing was read without it
+    both, first = job(StateMethods(), "a", "b"), job(StateMethods(), "a")
+    first_run = test_run(both).add_record(event(0, "add_one"), "a").add_record(event(0, "add_one"), "b")
+    first_run.run()
+    snapshot = first_run.snapshot()
+    alone = test_run(first, snapshot=snapshot)
+    assert (
+        test_run(both, snapshot=alone.snapshot()).run().state("total", "k") == 2
+    )  # nothing was read without the source
     alone.add_record(event(1, "add_one")).run()
     with pytest.raises(CheckpointError, match="earlier runs read but the last run lacked: 'b'"):
         test_run(both, snapshot=alone.snapshot())
-    renamed = test_run(job(Keeper(), "a", "c"), snapshot=alone.snapshot())
+    renamed = test_run(job(StateMethods(), "a", "c"), snapshot=alone.snapshot())
     assert renamed.add_record(event(2, "add_one"), "c").run().state("total", "k") == 4
-    assert test_run(both, snapshot=with_both).add_record(event(1, "add_one"), "b").run().state("total", "k") == 3
+    assert test_run(both, snapshot=snapshot).add_record(event(1, "add_one"), "b").run().state("total", "k") == 3
 
 
 def test_a_source_without_events_can_be_removed_and_added_again(test_run: MakeRun) -> None:
-    both, first = job(Keeper(), "a", "b"), job(Keeper(), "a")
-    begun = test_run(both).add_record(event(0, "add_one"), "a")
-    begun.run()
-    alone = test_run(first, snapshot=begun.snapshot()).add_record(event(1, "add_one"))
+    both, first = job(StateMethods(), "a", "b"), job(StateMethods(), "a")
+    first_run = test_run(both).add_record(event(0, "add_one"), "a")
+    first_run.run()
+    alone = test_run(first, snapshot=first_run.snapshot()).add_record(event(1, "add_one"))
     alone.run()
     run = test_run(both, snapshot=alone.snapshot()).add_record(event(2, "add_one"), "b")
     assert run.run().state("total", "k") == 3
