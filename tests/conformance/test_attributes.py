@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Recorder, at, event, job
+from tests.conformance.handlers import Recorder, StateMethods, at, event, job
 
 from amadou import Handler, KeyedEvent, ListSpec, MapSpec, Subject, ValueSpec
 from amadou.errors import AmadouError, CallbackError, HandlerAttributeError, JobError
@@ -252,16 +252,10 @@ def test_a_handler_that_cannot_be_pickled_is_an_error_before_the_first_batch(tes
 
 
 def test_a_closed_test_run_continues_with_its_stored_state(test_run: MakeRun) -> None:
-    class Counter(Recorder):
-        total = ValueSpec(int, default=0)
-
-        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-            self.total.state_for(subject).value += 1
-
-    run = test_run(job(Counter())).add_record(event(0))
+    run = test_run(job(StateMethods())).add_record(event(0, "add_one"))
     run.run()
     run.close()
-    assert run.add_record(event(1)).run().state("total", "k") == 2
+    assert run.add_record(event(1, "add_one")).run().state("total", "k") == 2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What becomes of open windows whose aggregates change from one release to the next."""
+"""Open windows whose aggregates change from one release to the next."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from amadou_plugins.windows import HoppingWindow, Window
 Aggregates = dict[str, Aggregate[Any, Any]]
 
 
-class Made(Recorder):
-    """Makes its window when an event comes, or the window is due."""
+class CreatesWindow(Recorder):
+    """Creates its window for each event, and when the window is due."""
 
     def __init__(self, aggregates: Aggregates) -> None:
         self.aggregates = aggregates
@@ -34,7 +34,7 @@ class Made(Recorder):
 
 
 def declared(aggregates: Aggregates, **settings: Any) -> Handler:
-    """A handler that declares a window with these aggregates."""
+    """Return a handler that declares a window with these aggregates."""
 
     class Declared(Recorder):
         sums = HoppingWindow(100 * SECOND, 50 * SECOND, aggregates, **settings)
@@ -50,7 +50,7 @@ def declared(aggregates: Aggregates, **settings: Any) -> Handler:
 
 
 @pytest.mark.rule(28)
-@pytest.mark.parametrize(("handler", "key"), [(declared, "other"), (declared, "k"), (Made, "k")])
+@pytest.mark.parametrize(("handler", "key"), [(declared, "other"), (declared, "k"), (CreatesWindow, "k")])
 def test_an_aggregate_that_is_removed_and_added_again_starts_anew(test_run: MakeRun, handler: Any, key: str) -> None:
     both = {"n": Count(), "sum": Sum()}
     run = test_run(job(handler(both))).add_record(event(1, 5))
@@ -62,15 +62,15 @@ def test_an_aggregate_that_is_removed_and_added_again_starts_anew(test_run: Make
 
 @pytest.mark.rule(28)
 @pytest.mark.parametrize(
-    ("given", "closed"),
+    ("migrated", "closed"),
     [({"n": 1, "more": 5}, [{"n": 1, "more": 5}]), ({"n": 1}, None), ("nonsense", None)],
-    ids=["one for every name", "one too few", "none"],
+    ids=["every aggregate", "one aggregate missing", "no accumulators"],
 )
 def test_a_window_migration_must_return_an_accumulator_for_every_aggregate(
-    test_run: MakeRun, given: Any, closed: Any
+    test_run: MakeRun, migrated: Any, closed: Any
 ) -> None:
     run = test_run(job(declared({"n": Sum()}), on_error="dead_letter")).add_record(event(1, 5))
-    changed = declared({"n": Count(), "more": Count()}, version=1, migrate=lambda stored, version: given)
+    changed = declared({"n": Count(), "more": Count()}, version=1, migrate=lambda stored, version: migrated)
     run.restart(changed).add_watermark(at(100)).end_batch()
     if closed is None:
         with pytest.raises(CallbackError, match=r"StateDecodeError: state 'sums' of key 'k'.*which migrate= returned"):

@@ -1,4 +1,4 @@
-"""A callback of which nothing ran, since a decorator hides its `yield` or `async`, is an error and not silence."""
+"""Callbacks that do not run because they return a generator or a coroutine are errors, even behind a decorator."""
 
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.rule(33)
 
 
 def logged(function: Callable[..., Any]) -> Any:
-    """A decorator that calls what it decorates, and hides what that is."""
+    """Decorate a function so that inspection does not show that the function is a generator or asynchronous."""
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
@@ -43,14 +43,14 @@ async def streaming(*_: Any) -> AsyncIterator[int]:
     yield 1
 
 
-TOLD = {
+MESSAGES = {
     yielding: "returned a generator, so its code did not run: use a plain function without yield",
     waiting: "returned a coroutine, so its code did not run: use a plain function that is not async",
     streaming: "returned an async generator, so its code did not run: use a plain function that is not async",
 }
 
 
-class Timed(Recorder):
+class TimerAtOne(Recorder):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         subject.set_timer(at(1))
 
@@ -60,24 +60,24 @@ class Timed(Recorder):
 def test_a_callback_that_returns_a_generator_or_coroutine_is_an_error(
     test_run: MakeRun, callback: str, function: Callable[..., Any]
 ) -> None:
-    handler: Handler = type("Odd", (Timed,), {callback: logged(function), "__module__": __name__})()
+    handler: Handler = type("Generated", (TimerAtOne,), {callback: logged(function), "__module__": __name__})()
     run = test_run(job(handler)).add_record(event(0)).add_watermark(at(1))
     with pytest.raises(CallbackError) as caught:
         run.run()
     assert caught.value.callback == callback
-    assert caught.value.error.startswith(f"NotRunError: {callback} {TOLD[function]}")
+    assert caught.value.error.startswith(f"NotRunError: {callback} {MESSAGES[function]}")
     assert caught.value.error.endswith("If a decorator returned this object, the decorator must run it")
 
 
 @pytest.mark.parametrize("function", [waiting, streaming])
 def test_a_key_event_that_returns_a_coroutine_or_async_generator_is_an_error(function: Callable[..., Any]) -> None:
-    handler: Handler = type("Odd", (Timed,), {"key_event": logged(function), "__module__": __name__})()
+    handler: Handler = type("Generated", (TimerAtOne,), {"key_event": logged(function), "__module__": __name__})()
     with pytest.raises(CallbackError) as caught:
         TestRun(job(handler), engine="embedded").add_record(1).run()
-    assert caught.value.error.startswith(f"NotRunError: key_event {TOLD[function]}")
+    assert caught.value.error.startswith(f"NotRunError: key_event {MESSAGES[function]}")
 
 
-class Yielding(Timed):
+class Yielding(TimerAtOne):
     on_timer_expired = logged(yielding)
 
     @logged
@@ -90,26 +90,29 @@ class Yielding(Timed):
 def test_a_callback_that_returns_a_generator_is_a_dead_letter_and_its_changes_are_undone(test_run: MakeRun) -> None:
     run = test_run(job(Yielding(), on_error="dead_letter"))
     run.add_records([event(0, None, "good"), event(0, "odd", "bad")]).add_watermark(at(1)).end_batch()
-    letters = run.run().dead_letters
-    assert [(letter.callback, letter.key) for letter in letters] == [("on_event", "bad"), ("on_timer_expired", "good")]
-    assert all(letter.error.startswith("NotRunError: ") for letter in letters)
+    dead_letters = run.run().dead_letters
+    assert [(dead_letter.callback, dead_letter.key) for dead_letter in dead_letters] == [
+        ("on_event", "bad"),
+        ("on_timer_expired", "good"),
+    ]
+    assert all(dead_letter.error.startswith("NotRunError: ") for dead_letter in dead_letters)
 
 
-class Late(Recorder):
+class AddsToWindow(Recorder):
     window = TumblingWindow(10 * SECOND, on_close=unnamed(yielding), on_late=unnamed(yielding))
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window.add(subject, event)
 
 
-class Early(Recorder):
+class AddsToEarlyWindow(Recorder):
     window = TumblingWindow(10 * SECOND, early=1, on_close=unnamed(yielding))
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window.add(subject, event)
 
 
-class Joining(Recorder):
+class AddsToJoin(Recorder):
     join = IntervalJoin(left="a", right="b", lower=-SECOND, upper=SECOND, on_match=unnamed(yielding))
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -117,16 +120,16 @@ class Joining(Recorder):
 
 
 def test_a_function_of_a_window_or_join_that_returns_a_generator_is_an_error(test_run: MakeRun) -> None:
-    closing = test_run(job(Late())).add_record(event(0)).add_watermark(at(10)).end_batch()
-    late = test_run(job(Late())).add_watermark(at(10)).add_record(event(0))
-    early = test_run(job(Early())).add_record(event(0))
-    joining = test_run(job(Joining(), "a", "b")).add_record(event(0), "a").add_record(event(0), "b")
+    closing = test_run(job(AddsToWindow())).add_record(event(0)).add_watermark(at(10)).end_batch()
+    late = test_run(job(AddsToWindow())).add_watermark(at(10)).add_record(event(0))
+    early = test_run(job(AddsToEarlyWindow())).add_record(event(0))
+    joining = test_run(job(AddsToJoin(), "a", "b")).add_record(event(0), "a").add_record(event(0), "b")
     for run in (closing, late, early, joining):
         with pytest.raises(CallbackError, match=r"NotRunError: .* returned a generator"):
             run.run()
 
 
-class Answering(Recorder):
+class ReturnsNumbers(Recorder):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> int:  # type: ignore[override]
         super().on_event(subject, event)
         return 5
@@ -136,7 +139,7 @@ class Answering(Recorder):
 
 
 def test_other_return_values_of_callbacks_are_ignored(test_run: MakeRun) -> None:
-    run = test_run(job(Answering())).add_record(event(0)).set_timer("k", at(1)).add_watermark(at(1)).end_batch()
+    run = test_run(job(ReturnsNumbers())).add_record(event(0)).set_timer("k", at(1)).add_watermark(at(1)).end_batch()
     assert len(run.run().records("seen")) == 1
 
 
@@ -145,6 +148,6 @@ def test_a_callback_with_a_yield_is_an_error_when_the_job_is_created() -> None:
         ("open", "remove the yield, prepare in open.., and clean up in close.."),
         ("on_recover_window", "return the"),
     ):
-        handler: Handler = type("Odd", (Recorder,), {callback: yielding, "__module__": __name__})()
-        with pytest.raises(JobError, match=f"Odd.{callback} has a yield, so calling it does nothing: {advice}"):
+        handler: Handler = type("Generated", (Recorder,), {callback: yielding, "__module__": __name__})()
+        with pytest.raises(JobError, match=f"Generated.{callback} has a yield, so calling it does nothing: {advice}"):
             job(handler)

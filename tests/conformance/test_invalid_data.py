@@ -1,4 +1,4 @@
-"""Data that nobody meant: each is an error of its record or callback, or is kept as it is, and never of the run."""
+"""Invalid data: an error of its record or callback, but not of the run. Valid data is stored unchanged."""
 
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -14,9 +14,9 @@ from amadou_plugins.windows import TumblingWindow, Window
 
 EAST = timezone(timedelta(hours=2))
 WEST = timezone(-timedelta(hours=2))
-NO_TIME = datetime(1, 1, 1, tzinfo=EAST)  # what .NET says for no time at all, two hours before the year 1 in UTC
-AFTER_ALL = datetime.max.replace(tzinfo=WEST)
-HALF = "half \ud83d"
+BEFORE_YEAR_1 = datetime(1, 1, 1, tzinfo=EAST)  # the default time of .NET, two hours before the year 1 in UTC
+AFTER_YEAR_9999 = datetime.max.replace(tzinfo=WEST)
+SURROGATE = "half \ud83d"
 
 
 class SilentError(Exception):
@@ -50,8 +50,8 @@ def lists(depth: int) -> Any:
     return value
 
 
-class Odd(Recorder):
-    """An event's value names a method, which is called with the subject; any other value is reported."""
+class InvalidData(Recorder):
+    """Calls the method that an event's value names; collects other values."""
 
     anything = ValueSpec(Any)  # type: ignore[arg-type]
     time = ValueSpec(datetime)
@@ -72,70 +72,70 @@ class Odd(Recorder):
         self.texts.collect(subject, event.value)
         method(subject)
 
-    def timer_before_all_time(self, subject: Subject) -> None:
-        subject.set_timer(NO_TIME)
+    def timer_before_year_1(self, subject: Subject) -> None:
+        subject.set_timer(BEFORE_YEAR_1)
 
-    def timer_after_all_time(self, subject: Subject) -> None:
-        subject.set_timer(AFTER_ALL)
+    def timer_after_year_9999(self, subject: Subject) -> None:
+        subject.set_timer(AFTER_YEAR_9999)
 
-    def half_a_tag(self, subject: Subject) -> None:
-        subject.set_timer(at(100), HALF)
+    def surrogate_in_tag(self, subject: Subject) -> None:
+        subject.set_timer(at(100), SURROGATE)
 
-    def half_a_text(self, subject: Subject) -> None:
-        self.texts.collect(subject, HALF)
+    def surrogate_in_text(self, subject: Subject) -> None:
+        self.texts.collect(subject, SURROGATE)
 
-    def no_time_in_anything(self, subject: Subject) -> None:
-        self.anything.state_for(subject).value = [NO_TIME]
+    def early_time_in_value(self, subject: Subject) -> None:
+        self.anything.state_for(subject).value = [BEFORE_YEAR_1]
 
-    def no_time_as_value(self, subject: Subject) -> None:
-        self.time.state_for(subject).value = NO_TIME
+    def early_time_as_value(self, subject: Subject) -> None:
+        self.time.state_for(subject).value = BEFORE_YEAR_1
 
-    def no_time_as_key(self, subject: Subject) -> None:
-        self.by_time.state_for(subject)[NO_TIME] = 1
+    def early_time_as_map_key(self, subject: Subject) -> None:
+        self.by_time.state_for(subject)[BEFORE_YEAR_1] = 1
 
-    def no_time_in_map(self, subject: Subject) -> None:
-        self.by_time.state_for(subject)[at(0)] = {"at": (AFTER_ALL,)}
+    def late_time_in_map(self, subject: Subject) -> None:
+        self.by_time.state_for(subject)[at(0)] = {"at": (AFTER_YEAR_9999,)}
 
-    def many_tuples(self, subject: Subject) -> None:
+    def deep_tuples(self, subject: Subject) -> None:
         self.anything.state_for(subject).value = tuples(2000)
 
-    def many_sets(self, subject: Subject) -> None:
+    def deep_sets(self, subject: Subject) -> None:
         self.anything.state_for(subject).value = sets(2000)
 
-    def many_lists(self, subject: Subject) -> None:
+    def deep_lists(self, subject: Subject) -> None:
         self.anything.state_for(subject).value = lists(2000)
 
-    def many_tuples_as_key(self, subject: Subject) -> None:
+    def deep_tuples_as_map_key(self, subject: Subject) -> None:
         self.by_any.state_for(subject)[tuples(2000)] = 1
 
-    def many_sets_as_key(self, subject: Subject) -> None:
+    def deep_sets_as_map_key(self, subject: Subject) -> None:
         self.by_any.state_for(subject).get((sets(65),))
 
-    def half_an_error(self, subject: Subject) -> None:
-        raise ValueError(HALF)
+    def surrogate_in_error(self, subject: Subject) -> None:
+        raise ValueError(SURROGATE)
 
     def silent_error(self, subject: Subject) -> None:
         raise SilentError
 
-    def no_key_at_all(self) -> Any:
+    def object_as_key(self) -> Any:
         return KeyedEvent(Unreadable(), at(0))  # type: ignore[arg-type]
 
-    def much_too_deep(self) -> Any:
+    def deep_value(self) -> Any:
         return event(3, tuples(2000))
 
-    def much_too_deep_a_key(self) -> Any:
+    def deep_key(self) -> Any:
         return event(3, key=tuples(2000))
 
-    def too_deep_a_key(self) -> Any:
+    def key_beyond_the_limit(self) -> Any:
         return event(3, key=tuples(65))
 
-    def half_a_key(self) -> Any:
-        return KeyedEvent(HALF, at(0))
+    def surrogate_in_key(self) -> Any:
+        return KeyedEvent(SURROGATE, at(0))
 
-    def keep_sets(self, subject: Subject) -> None:
+    def store_sets(self, subject: Subject) -> None:
         self.anything.state_for(subject).value = sets(50)
 
-    def tell_sets(self, subject: Subject) -> None:
+    def collect_sets(self, subject: Subject) -> None:
         self.texts.collect(subject, str(self.anything.state_for(subject).value == sets(50)))
 
     def count_equal_keys(self, subject: Subject) -> None:
@@ -150,72 +150,76 @@ class Odd(Recorder):
 
 
 MISTAKES = {
-    "timer_before_all_time": "TimestampRangeError: the timestamp 0001-01-01T00:00:00+02:00",
-    "timer_after_all_time": "TimestampRangeError: the timestamp 9999-12-31T23:59:59.999999-02:00",
-    "half_a_tag": "EncodeError",
-    "half_a_text": "EncodeError: texts: cannot store 'half \\ud83d'",
-    "no_time_in_anything": "EncodeError: anything: ",
-    "no_time_as_value": "TimestampRangeError",
-    "no_time_as_key": "TimestampRangeError",
-    "no_time_in_map": "EncodeError: by_time: ",
-    "many_tuples": "EncodeError: anything: ",
-    "many_sets": "EncodeError: anything: ",
-    "many_lists": "EncodeError: anything: ",
-    "many_tuples_as_key": "EncodeError: by_any: ",
-    "many_sets_as_key": "EncodeError: by_any: ",
-    "half_an_error": "ValueError: half \\ud83d",
+    "timer_before_year_1": "TimestampRangeError: the timestamp 0001-01-01T00:00:00+02:00",
+    "timer_after_year_9999": "TimestampRangeError: the timestamp 9999-12-31T23:59:59.999999-02:00",
+    "surrogate_in_tag": "EncodeError",
+    "surrogate_in_text": "EncodeError: texts: cannot store 'half \\ud83d'",
+    "early_time_in_value": "EncodeError: anything: ",
+    "early_time_as_value": "TimestampRangeError",
+    "early_time_as_map_key": "TimestampRangeError",
+    "late_time_in_map": "EncodeError: by_time: ",
+    "deep_tuples": "EncodeError: anything: ",
+    "deep_sets": "EncodeError: anything: ",
+    "deep_lists": "EncodeError: anything: ",
+    "deep_tuples_as_map_key": "EncodeError: by_any: ",
+    "deep_sets_as_map_key": "EncodeError: by_any: ",
+    "surrogate_in_error": "ValueError: half \\ud83d",
     "silent_error": "SilentError: <its message failed: ValueError>",
 }
 RECORDS: dict[Any, str] = {
-    KeyedEvent("k", NO_TIME, "early"): "TimestampRangeError",
-    KeyedEvent("k", AFTER_ALL, "late"): "TimestampRangeError",
-    KeyedEvent("k", at(3), (NO_TIME,)): "EncodeError",
-    "much_too_deep": "EncodeError",
-    "no_key_at_all": "KeyTypeError",
-    "half_a_key": "UnicodeEncodeError",
-    "much_too_deep_a_key": "KeyTypeError",
-    "too_deep_a_key": "KeyTypeError",
+    KeyedEvent("k", BEFORE_YEAR_1, "early"): "TimestampRangeError",
+    KeyedEvent("k", AFTER_YEAR_9999, "late"): "TimestampRangeError",
+    KeyedEvent("k", at(3), (BEFORE_YEAR_1,)): "EncodeError",
+    "deep_value": "EncodeError",
+    "object_as_key": "KeyTypeError",
+    "surrogate_in_key": "UnicodeEncodeError",
+    "deep_key": "KeyTypeError",
+    "key_beyond_the_limit": "KeyTypeError",
 }
 
 
 @pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(25, 31)
 def test_each_invalid_value_in_a_callback_is_a_dead_letter_and_other_events_are_processed(test_run: MakeRun) -> None:
-    run = test_run(job(Odd(), on_error="dead_letter"))
+    run = test_run(job(InvalidData(), on_error="dead_letter"))
     for second, mistake in enumerate(MISTAKES):
         run.add_records([event(second, "before"), event(second, mistake), event(second, "after")])
     result = run.end_batch().restart().add_record(event(100, "in the end")).run(flush=True)
     assert result.records("texts") == ["'before'", "'after'"] * len(MISTAKES) + ["'in the end'"]
     assert result.keys() == []
-    letters = result.dead_letters
-    assert [(letter.callback, letter.record.value) for letter in letters] == [("on_event", name) for name in MISTAKES]
-    for letter, told in zip(letters, MISTAKES.values(), strict=True):
-        assert letter.error.startswith(told)
-    deep = [letter.error for letter in letters if "many" in letter.record.value]
-    assert all("nested deeper than 64 tuples, sets or classes, or 1,024 lists" in told for told in deep)
+    dead_letters = result.dead_letters
+    assert [(dead_letter.callback, dead_letter.record.value) for dead_letter in dead_letters] == [
+        ("on_event", name) for name in MISTAKES
+    ]
+    for dead_letter, told in zip(dead_letters, MISTAKES.values(), strict=True):
+        assert dead_letter.error.startswith(told)
+    deep = [dead_letter.error for dead_letter in dead_letters if "many" in dead_letter.record.value]
+    assert all("nested deeper than 64 tuples, sets or classes, or 1,024 lists" in told for error in deep)
 
 
 @pytest.mark.rule(1, 31)
 def test_each_record_with_an_invalid_key_time_or_value_is_a_dead_letter(test_run: MakeRun) -> None:
-    run = test_run(job(Odd(), on_error="dead_letter")).add_record(event(1, "before"))
+    run = test_run(job(InvalidData(), on_error="dead_letter")).add_record(event(1, "before"))
     run.add_records(RECORDS).add_record(event(2, "after")).end_batch()
     result = run.add_record(event(3, "in the end")).run()
     assert result.records("texts") == ["'before'", "'after'", "'in the end'"]
-    letters = result.dead_letters
-    assert [letter.callback for letter in letters] == ["key_event"] * len(RECORDS)
-    assert [letter.error.partition(":")[0] for letter in letters] == list(RECORDS.values())
-    deep = [letter.error for letter in letters if letter.record in ("much_too_deep_a_key", "too_deep_a_key")]
-    assert all("is nested more than 64 tuples deep" in told for told in deep)
+    dead_letters = result.dead_letters
+    assert [dead_letter.callback for dead_letter in dead_letters] == ["key_event"] * len(RECORDS)
+    assert [dead_letter.error.partition(":")[0] for dead_letter in dead_letters] == list(RECORDS.values())
+    deep = [
+        dead_letter.error for dead_letter in dead_letters if dead_letter.record in ("deep_key", "key_beyond_the_limit")
+    ]
+    assert all("is nested more than 64 tuples deep" in error for error in deep)
 
 
 @pytest.mark.parametrize(
-    "mistake", [KeyedEvent("k", NO_TIME, "early"), event(1, "half_a_text"), event(1, "half_a_tag")]
+    "mistake", [KeyedEvent("k", BEFORE_YEAR_1, "early"), event(1, "surrogate_in_text"), event(1, "surrogate_in_tag")]
 )
 @pytest.mark.rule(1)
 def test_without_dead_letters_invalid_data_ends_the_run_and_the_error_names_the_record(
     test_run: MakeRun, mistake: KeyedEvent[Any]
 ) -> None:
-    run = test_run(job(Odd())).add_record(mistake)
+    run = test_run(job(InvalidData())).add_record(mistake)
     with pytest.raises(CallbackError) as failed:
         run.run()
     assert repr(mistake) in str(failed.value)
@@ -224,12 +228,12 @@ def test_without_dead_letters_invalid_data_ends_the_run_and_the_error_names_the_
 @pytest.mark.on_spark("values travel")
 @pytest.mark.rule(25)
 def test_deeply_nested_values_are_stored_unchanged(test_run: MakeRun) -> None:
-    run = test_run(job(Odd())).add_record(event(1, "keep_sets")).end_batch()
-    assert run.add_record(event(2, "tell_sets")).run().records("texts")[-1] == "True"
+    run = test_run(job(InvalidData())).add_record(event(1, "store_sets")).end_batch()
+    assert run.add_record(event(2, "collect_sets")).run().records("texts")[-1] == "True"
 
 
-class Deep(Recorder):
-    """Counts events in state and in a window, but for those that fail."""
+class CountsInStateAndWindow(Recorder):
+    """Counts events in state and in a window; fails at the value "fail"."""
 
     total = ValueSpec(int, 0)
     window = TumblingWindow(timedelta(seconds=10))
@@ -252,16 +256,18 @@ class Deep(Recorder):
 
 @pytest.mark.rule(25)
 def test_a_key_at_the_nesting_limit_has_state_windows_timers_and_dead_letters(test_run: MakeRun) -> None:
-    key = tuples(63)  # 64, with the one inside
-    run = test_run(job(Deep(), on_error="dead_letter")).add_records([event(0, key=key), event(1, "fail", key)])
+    key = tuples(63)  # 64 with the innermost
+    run = test_run(job(CountsInStateAndWindow(), on_error="dead_letter")).add_records(
+        [event(0, key=key), event(1, "fail", key)]
+    )
     result = run.restart().add_record(event(2, key=key)).add_watermark(at(20)).end_batch().run()
     assert (result.keys(), result.records("counts")) == ([key], [2, 2])
-    assert [letter.key for letter in result.dead_letters] == [key]
+    assert [dead_letter.key for dead_letter in result.dead_letters] == [key]
 
 
 @pytest.mark.rule(25)
 def test_equal_map_keys_are_one_entry(test_run: MakeRun) -> None:
-    result = test_run(job(Odd())).add_record(event(1, "count_equal_keys")).run()
+    result = test_run(job(InvalidData())).add_record(event(1, "count_equal_keys")).run()
     assert result.state("by_number", "k") == {Decimal(1): 3, Decimal(100): 2, Decimal(0): 2, Decimal("1.05"): 1}
     assert result.state("by_pair", "k") == {(0.0, 1.0): 2}
     counts = result.state("by_any", "k")

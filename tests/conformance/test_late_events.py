@@ -79,7 +79,7 @@ def test_late_events_that_the_job_drops_are_counted(test_run: MakeRun, policy: s
 
 
 class AddsToWindows(Recorder):
-    """Adds events to windows. One window diverts late events; in another one they are on time."""
+    """Adds events to windows. One window diverts late events; in `long` they are on time."""
 
     tens = TumblingWindow(10 * SECOND)
     overlapping = HoppingWindow(10 * SECOND, 2 * SECOND)

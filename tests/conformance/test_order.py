@@ -8,7 +8,7 @@ from tests.conformance.handlers import Recorder, TimerSetter, at, event, job
 
 
 class Both(TimerSetter):
-    """Sets timers, and reports its events too."""
+    """Sets timers, and also reports each event."""
 
     def on_event(self, subject, event):  # type: ignore[no-untyped-def]
         Recorder.on_event(self, subject, event)
@@ -117,8 +117,8 @@ def test_three_sources_are_merged_by_event_time(test_run: MakeRun) -> None:
     assert [record[2] for record in run.run().records("seen")] == [1, 2, 3, 4, 5]
 
 
-class Choosy(Recorder):
-    """Takes no note of some records, and gives several events for others."""
+class NoneOneOrSeveral(Recorder):
+    """Returns no event for some records, and several events for others."""
 
     def key_event(self, record: Any) -> Any:
         return {"none": None, "empty": [], "two": [event(1, "a"), event(2, "b")]}.get(record, record)
@@ -127,5 +127,5 @@ class Choosy(Recorder):
 @pytest.mark.rule(7)
 def test_key_event_can_return_no_event_one_event_or_several(test_run: MakeRun) -> None:
     records = ["none", event(0, "first"), "none", "empty", "two", "none", event(3, "last")]
-    run = test_run(job(Choosy())).add_records(records)
+    run = test_run(job(NoneOneOrSeveral())).add_records(records)
     assert [record[4] for record in run.run().records("seen")] == ["first", "a", "b", "last"]

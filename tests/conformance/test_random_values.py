@@ -1,5 +1,6 @@
-"""Random odd values through events, keys, state, timers and ports: no error but amadou's own, none at all with dead
-letters, and a restart between two batches changes nothing.
+"""Random values in events, keys, state, timers and ports cause only amadou's own errors, and none with dead letters.
+
+A restart between two batches changes nothing.
 """
 
 import math
@@ -44,7 +45,7 @@ LEAVES = st.one_of(
     TEXTS,
     TIMES,
 )
-# Results are compared as they are shown, and two values of a set may be shown either way round.
+# Results are compared by `repr`, which has no fixed order for several values of a set.
 HASHABLE = st.recursive(LEAVES, lambda inside: st.one_of(st.tuples(inside), st.frozensets(inside, max_size=1)))
 VALUES = st.recursive(
     HASHABLE,
@@ -55,14 +56,14 @@ VALUES = st.recursive(
 )
 
 
-class Odd(Handler):
+class ActsOnAnything(Handler):
     anything = ValueSpec(Any)  # type: ignore[arg-type]
     by_any = MapSpec(Any, Any)  # type: ignore[arg-type]
     by_time = MapSpec(datetime, Any)  # type: ignore[arg-type]
     by_pair = MapSpec(tuple[Any, Decimal], Any)  # type: ignore[arg-type]
     items = ListSpec(Any)  # type: ignore[arg-type]
     texts = SinkSpec(str)
-    found = SinkSpec(object)
+    results = SinkSpec(object)
     parts = SinkSpec(Part)
 
     def key_event(self, record: Any) -> Any:
@@ -71,48 +72,48 @@ class Odd(Handler):
         return record
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        self.found.collect(subject, event.value)
-        if isinstance(event.value, tuple) and event.value and event.value[0] in DEEDS:
-            DEEDS[event.value[0]](self, subject, *event.value[1:])
+        self.results.collect(subject, event.value)
+        if isinstance(event.value, tuple) and event.value and event.value[0] in ACTIONS:
+            ACTIONS[event.value[0]](self, subject, *event.value[1:])
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
-        self.found.collect(subject, [timestamp, subject.timer_tag])
+        self.results.collect(subject, [timestamp, subject.timer_tag])
 
     def fail(self, value: Any) -> None:
         raise ValueError(value)
 
 
-DEEDS: dict[str, Callable[[Odd, Subject, Any, Any], Any]] = {
-    "keep": lambda odd, subject, one, _: setattr(odd.anything.state_for(subject), "value", one),
-    "put": lambda odd, subject, one, two: odd.by_any.state_for(subject).update({one: two}),
-    "put at": lambda odd, subject, one, two: odd.by_time.state_for(subject).update({one: two}),
-    "put pair": lambda odd, subject, one, two: odd.by_pair.state_for(subject).update({(one, two): 1}),
-    "append": lambda odd, subject, one, _: odd.items.state_for(subject).append(one),
-    "text": lambda odd, subject, one, _: odd.texts.collect(subject, one),
-    "part": lambda odd, subject, one, two: odd.parts.collect(subject, Part(one, [Part(two)])),
-    "timer": lambda odd, subject, one, two: subject.set_timer(one, two),
-    "untimer": lambda odd, subject, one, two: subject.delete_timer(one, two),
-    "truncate": lambda odd, subject, one, _: truncate(one, timedelta(weeks=1)),
-    "fail": lambda odd, subject, one, _: odd.fail(one),
-    "tell": lambda odd, subject, _, __: odd.found.collect(
+ACTIONS: dict[str, Callable[[ActsOnAnything, Subject, Any, Any], Any]] = {
+    "store": lambda handler, subject, one, _: setattr(handler.anything.state_for(subject), "value", one),
+    "put": lambda handler, subject, one, two: handler.by_any.state_for(subject).update({one: two}),
+    "put at": lambda handler, subject, one, two: handler.by_time.state_for(subject).update({one: two}),
+    "put pair": lambda handler, subject, one, two: handler.by_pair.state_for(subject).update({(one, two): 1}),
+    "append": lambda handler, subject, one, _: handler.items.state_for(subject).append(one),
+    "text": lambda handler, subject, one, _: handler.texts.collect(subject, one),
+    "part": lambda handler, subject, one, two: handler.parts.collect(subject, Part(one, [Part(two)])),
+    "timer": lambda handler, subject, one, two: subject.set_timer(one, two),
+    "untimer": lambda handler, subject, one, two: subject.delete_timer(one, two),
+    "truncate": lambda handler, subject, one, _: truncate(one, timedelta(weeks=1)),
+    "fail": lambda handler, subject, one, _: handler.fail(one),
+    "collect": lambda handler, subject, _, __: handler.results.collect(
         subject,
         [
-            odd.anything.state_for(subject).value,
-            *(dict(spec.state_for(subject)) for spec in (odd.by_any, odd.by_time, odd.by_pair)),
-            list(odd.items.state_for(subject)),
+            handler.anything.state_for(subject).value,
+            *(dict(spec.state_for(subject)) for spec in (handler.by_any, handler.by_time, handler.by_pair)),
+            list(handler.items.state_for(subject)),
             subject.timers(),
         ],
     ),
 }
-DONE = st.one_of(
-    st.tuples(st.sampled_from(sorted(DEEDS)), VALUES, VALUES),
+ACTED = st.one_of(
+    st.tuples(st.sampled_from(sorted(ACTIONS)), VALUES, VALUES),
     st.tuples(st.sampled_from(["timer", "put at", "truncate"]), TIMES, TEXTS),
     st.tuples(st.just("put pair"), VALUES, st.decimals()),
-    st.just(("tell", None, None)),
+    st.just(("collect", None, None)),
 )
 NEAR = st.datetimes(START.replace(tzinfo=None), START.replace(tzinfo=None, day=2), timezones=st.just(timezone.utc))
 RECORDS = st.one_of(
-    st.builds(KeyedEvent, st.sampled_from(["a", "b"]), NEAR, DONE),
+    st.builds(KeyedEvent, st.sampled_from(["a", "b"]), NEAR, ACTED),
     st.builds(KeyedEvent, HASHABLE, TIMES, VALUES),
     st.builds(ValueError, VALUES),
     VALUES,
@@ -123,19 +124,19 @@ RECORDS = st.one_of(
 @given(st.lists(st.lists(RECORDS, max_size=3), min_size=1, max_size=3))
 @pytest.mark.rule(31)
 def test_random_values_cause_only_amadou_errors_and_are_unchanged_by_restarts(batches: list[list[Any]]) -> None:
-    with_letters = {"on_error": "dead_letter", "watermark_delay": timedelta(hours=1)}
-    assert given_by(batches, with_letters, restart=False) == given_by(batches, with_letters, restart=True)
+    with_dead_letters = {"on_error": "dead_letter", "watermark_delay": timedelta(hours=1)}
+    assert results_of(batches, with_dead_letters, restart=False) == results_of(batches, with_dead_letters, restart=True)
     endings = []
     for restart in (False, True):
         try:
-            endings.append(given_by(batches, {}, restart))
+            endings.append(results_of(batches, {}, restart))
         except AmadouError as error:
             endings.append(str(error))
     assert endings[0] == endings[1]
 
 
-def given_by(batches: list[list[Any]], settings: dict[str, Any], restart: bool) -> str:
-    run = TestRun(job(Odd(), **settings), engine="embedded", processing_time=START)
+def results_of(batches: list[list[Any]], settings: dict[str, Any], restart: bool) -> str:
+    run = TestRun(job(ActsOnAnything(), **settings), engine="embedded", processing_time=START)
     for batch in batches:
         run.add_records(batch)
         if restart:
@@ -143,4 +144,4 @@ def given_by(batches: list[list[Any]], settings: dict[str, Any], restart: bool) 
         else:
             run.end_batch()
     result = run.run(flush=True)
-    return repr((result.trace, result.dead_letters, [result.records(port) for port in ("texts", "found", "parts")]))
+    return repr((result.trace, result.dead_letters, [result.records(port) for port in ("texts", "results", "parts")]))

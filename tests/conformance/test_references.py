@@ -10,6 +10,7 @@ import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import at, event
+from tests.conformance.handlers import job as job_in_memory
 
 from amadou import (
     FromPort,
@@ -41,7 +42,7 @@ class Rule:
     tags: list[str] = attrs.Factory(list)
 
 
-class Fraud(Handler):
+class RuleOfEvent(Handler):
     """Emits for each event the rule that its value names; a timer emits the rule `timer`."""
 
     rules = ReferenceSpec(str, Rule, source="rules")
@@ -64,8 +65,7 @@ class Fraud(Handler):
 
 
 def job(handler: Handler | None = None, **settings: Any) -> Job:
-    sources = {"events": MemorySource(), "rules": MemorySource()}
-    return Job("fraud", handler or Fraud(), sources, {"out": MemorySink()}, **settings)
+    return job_in_memory(handler or RuleOfEvent(), "events", "rules", **settings)
 
 
 def rule(seconds: float, name: str, limit: int | None) -> KeyedEvent[Any]:
@@ -81,7 +81,7 @@ def test_all_keys_of_a_batch_see_the_reference_updates_of_the_batch(test_run: Ma
     test.add_record(rule(51, "a", 8), "rules").add_record(event(61, "a", "k1"), "events")
     result = test.run()
     assert [each for each in result.records("out") if each[0] != "timer"] == [("a", 7), ("a", 7), ("a", 8)]
-    assert result.reference("rules") == result.reference(Fraud.rules) == {"a": Rule(8)}
+    assert result.reference("rules") == result.reference(RuleOfEvent.rules) == {"a": Rule(8)}
     assert {entry.source for entry in result.trace} == {"events", None}
 
 
@@ -143,7 +143,7 @@ def test_reference_entries_survive_restarts_and_crashes(test_run: MakeRun) -> No
 def test_a_failed_batch_does_not_change_reference_entries(test_run: MakeRun) -> None:
     """Rules b and 18."""
 
-    class Failing(Fraud):
+    class Failing(RuleOfEvent):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             super().on_event(subject, event)
             if event.value == "bad":
@@ -157,7 +157,7 @@ def test_a_failed_batch_does_not_change_reference_entries(test_run: MakeRun) -> 
     assert test.add_record(event(2, "a"), "events").run().records("out") == [("a", 3)]
 
 
-class Reading(Fraud):
+class Reading(RuleOfEvent):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         has = (subject, "a") in self.rules, (subject, "x") in self.rules
         named = [(name, rule.limit) for name, rule in self.rules.items(subject)]
@@ -191,7 +191,7 @@ def test_an_invalid_reference_update_fails_like_an_invalid_record(test_run: Make
     test.add_record(update, "rules").add_record(rule(1, "b", 1), "rules")
     result = test.run()
     assert result.reference("rules") == {"b": Rule(1)}
-    assert [letter.source for letter in result.dead_letters] == ["rules"]
+    assert [dead_letter.source for dead_letter in result.dead_letters] == ["rules"]
 
 
 class Limits(Handler):
@@ -243,17 +243,17 @@ def test_a_run_on_spark_reads_a_reference(spark: Any, store: Any) -> None:
     """Rule b: in a run with several key ranges."""
     rules = MemorySource([rule(1, f"r{number}", number) for number in range(100)])
     events = MemorySource([event(2, f"r{number}", f"k{number}") for number in range(100)])
-    made = Job("fraud", Fraud(), {"events": events, "rules": rules}, {"out": MemorySink()}, state=store)
+    made = Job("fraud", RuleOfEvent(), {"events": events, "rules": rules}, {"out": MemorySink()}, state=store)
     run(made, trigger="available-now")
-    found = made.sinks["out"].records  # type: ignore[union-attr]
-    assert sorted(each for each in found if each[0] != "timer") == sorted((f"r{n}", n) for n in range(100))
+    outputs = made.sinks["out"].records  # type: ignore[union-attr]
+    assert sorted(each for each in outputs if each[0] != "timer") == sorted((f"r{n}", n) for n in range(100))
 
 
-class Two(Fraud):
+class TwoReferences(RuleOfEvent):
     others = ReferenceSpec(str, int, source="rules")
 
 
-class Missing(Fraud):
+class Missing(RuleOfEvent):
     rules = ReferenceSpec(str, Rule, source="missing")
 
 
@@ -262,10 +262,10 @@ def test_invalid_references_are_errors_when_the_job_is_created() -> None:
         JobError, match=r"Missing.rules needs the source 'missing', but the job has no source with this"
     ):
         job(Missing())
-    with pytest.raises(JobError, match="2 references of Two have the source 'rules': use a source for each"):
-        job(Two())
+    with pytest.raises(JobError, match="2 references of TwoReferences have the source 'rules': use a source for each"):
+        job(TwoReferences())
     with pytest.raises(JobError, match="all sources of the job update references"):
-        Job("fraud", Fraud(), {"rules": MemorySource()}, {"out": MemorySink()})
+        Job("fraud", RuleOfEvent(), {"rules": MemorySource()}, {"out": MemorySink()})
     with pytest.raises(SpecError, match="source must be the name of a source of the job, not None"):
         ReferenceSpec(str, int, source=None)  # type: ignore[arg-type]
 
@@ -299,7 +299,7 @@ def test_reference_entries_move_between_engines_and_survive_rescaling(spark: Any
     assert limits == [("r7", 7)] * 4 + [("r8", 8)] * 3
 
 
-class Watcher(Fraud):
+class Watcher(RuleOfEvent):
     """An event's value is ``watch``, ``unwatch`` or the name of a rule."""
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -320,7 +320,7 @@ class Watcher(Fraud):
         self.out.collect(subject, (subject.key, change.reference, list(change.keys), limits, subject.timestamp))
 
 
-def told(result: Any, new: bool = True) -> list[Any]:
+def changes_of(result: Any, new: bool = True) -> list[Any]:
     return [each for each in result.records("out", new=new) if each[0] != "timer"]
 
 
@@ -330,17 +330,17 @@ def test_keys_that_watch_a_reference_are_notified_of_changes(test_run: MakeRun) 
     test = test_run(job(Watcher())).add_record(event(1, "watch", "k2"), "events")
     test.add_record(event(1, "watch", "k1"), "events").add_record(event(1, "other", "k3"), "events")
     test.add_record(rule(1, "a", 1), "rules").end_batch()
-    assert told(test.run()) == []  # they watch from the next batch on
+    assert changes_of(test.run()) == []  # keys that watch are notified from the next batch on
     test.add_record(rule(7, "b", 2), "rules").add_record(rule(3, "a", 3), "rules").add_record(rule(2, "a", 9), "rules")
     test.add_record(event(2, "unwatch", "k2"), "events").end_batch()
-    assert told(test.run()) == [(key, "rules", ["a", "b"], [3, 2], at(7)) for key in ("k1", "k2")]
+    assert changes_of(test.run()) == [(key, "rules", ["a", "b"], [3, 2], at(7)) for key in ("k1", "k2")]
     test.add_record(event(3, "other", "k1"), "events").end_batch()
-    assert told(test.run()) == []
+    assert changes_of(test.run()) == []
     test.add_record(rule(8, "b", None), "rules").restart()
-    assert told(test.run()) == [("k1", "rules", ["b"], [], at(8))]
+    assert changes_of(test.run()) == [("k1", "rules", ["b"], [], at(8))]
     test.add_record(rule(4, "c", 1), "rules").crash(0)
     result = test.run()
-    assert told(result) == [("k1", "rules", ["c"], [1], at(4))]
+    assert changes_of(result) == [("k1", "rules", ["c"], [1], at(4))]
     assert result.keys() == ["k1"]
 
 
@@ -353,14 +353,14 @@ def test_on_reference_changed_is_called_before_the_timers_and_events_of_a_key(te
 
 
 def test_of_many_keys_only_those_that_watch_a_reference_are_notified(test_run: MakeRun) -> None:
-    """Rule d: of many keys, only those that watch are touched."""
+    """Rule d: of many keys, only those that watch are processed."""
     keys = [f"k{number}" for number in range(3_000)]
     test = test_run(job(Watcher()))
     test.add_records([event(1, "timer", key) for key in keys], "events")
     test.add_records([event(1, "watch", key) for key in keys[::100]], "events").end_batch()
     test.add_record(rule(1, "a", 1), "rules").end_batch()
     result = test.run()
-    assert [each[0] for each in told(result)] == sorted(keys[::100])
+    assert [each[0] for each in changes_of(result)] == sorted(keys[::100])
 
 
 @pytest.mark.on_spark("references")
@@ -372,18 +372,20 @@ def test_a_failing_on_reference_changed_is_a_dead_letter(test_run: MakeRun) -> N
     ).end_batch()
     test.add_record(rule(1, "a", -1), "rules").end_batch().add_record(rule(2, "a", 2), "rules").end_batch()
     result = test.run()
-    assert told(result) == [("k1", "rules", ["a"], [2], at(2))]
-    letters = [(letter.callback, letter.key, letter.timestamp) for letter in result.dead_letters]
-    assert letters == [("on_event", "k2", at(1)), ("on_reference_changed", "k1", at(1))]
+    assert changes_of(result) == [("k1", "rules", ["a"], [2], at(2))]
+    dead_letters = [
+        (dead_letter.callback, dead_letter.key, dead_letter.timestamp) for dead_letter in result.dead_letters
+    ]
+    assert dead_letters == [("on_event", "k2", at(1)), ("on_reference_changed", "k1", at(1))]
 
 
 def test_watching_a_reference_requires_on_reference_changed(test_run: MakeRun) -> None:
-    class Deaf(Fraud):
+    class WithoutCallback(RuleOfEvent):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             self.rules.watch(subject)
 
-    with pytest.raises(CallbackError, match="Deaf does not define on_reference_changed"):
-        test_run(job(Deaf())).add_record(event(1), "events").run()
+    with pytest.raises(CallbackError, match="WithoutCallback does not define on_reference_changed"):
+        test_run(job(WithoutCallback())).add_record(event(1), "events").run()
 
 
 class Rows(TableSource):
@@ -406,10 +408,10 @@ class Rows(TableSource):
 
 def table_job(directory: Path, refresh: timedelta | None = None) -> Job:
     sources = {"events": JsonLinesSource(str(directory / "in")), "limits": Rows(directory / "table", refresh)}
-    return Job("table", Named(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
+    return Job("table", LimitOfName(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
 
 
-class Named(Handler):
+class LimitOfName(Handler):
     limits = ReferenceSpec(str, int, source="limits")
     seen = SinkSpec(tuple)
 
@@ -453,7 +455,7 @@ def test_a_table_that_cannot_be_read_is_an_error_at_the_start(engine: str, tmp_p
 
 @pytest.mark.spark
 def test_a_table_is_read_again_at_each_interval_and_by_the_next_run(spark: Any, tmp_path: Path) -> None:
-    """Rule e: rows that are gone are removed; a table that cannot be read for a while keeps its rows."""
+    """Rule e: rows that the table no longer has are removed. If the table cannot be read, its rows stay."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
     bring(tmp_path, 1, "a")
     running = start(
@@ -547,7 +549,7 @@ def stream_job(directory: Path) -> Job:
         "events": JsonLinesSource(str(directory / "in")),
         "limits": JsonLinesSource(str(directory / "rules"), key_event=limit_of),
     }
-    return Job("stream", Named(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
+    return Job("stream", LimitOfName(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
 
 
 def limit_of(record: Any) -> KeyedEvent[int]:
@@ -576,7 +578,7 @@ def test_a_table_source_without_a_reference_is_an_error(tmp_path: Path) -> None:
         Job("t", Unused(), {"in": MemorySource(), "limits": Rows(tmp_path)}, {"seen": MemorySink()})
 
 
-class ToldOfRows(Named):
+class WatchesRows(LimitOfName):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.limits.watch(subject)
 
@@ -585,8 +587,8 @@ class ToldOfRows(Named):
         self.seen.collect(subject, (subject.key, list(change.keys), limits))
 
 
-def told_job(directory: Path, refresh: timedelta | None = None, state: Any = "groups") -> Job:
-    return attrs.evolve(table_job(directory, refresh), handler=ToldOfRows(), state=state)
+def watching_job(directory: Path, refresh: timedelta | None = None, state: Any = "groups") -> Job:
+    return attrs.evolve(table_job(directory, refresh), handler=WatchesRows(), state=state)
 
 
 @pytest.mark.parametrize("state", ["groups", "log"])
@@ -595,7 +597,7 @@ def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tm
     """Rule d: even if no data arrives."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
     bring(tmp_path, 1, "x", "y")
-    made, checkpoint = told_job(tmp_path, timedelta(seconds=0.2), state), str(tmp_path / "state")
+    made, checkpoint = watching_job(tmp_path, timedelta(seconds=0.2), state), str(tmp_path / "state")
     running = start(made, spark, checkpoint=checkpoint, trigger="100 milliseconds")
     try:
         wait_for(lambda: running.summary.counts.keys == 2)
@@ -615,8 +617,8 @@ def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tm
 def test_a_reprocessed_batch_notifies_keys_of_changed_rows_once(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rules d and e: the table changes between the crash and the next run. A run that ends reads it once."""
-    made = told_job(tmp_path, timedelta(milliseconds=1))
+    """Rules d and e: the table changes between the crash and the next run. A run that ends reads the table once."""
+    made = watching_job(tmp_path, timedelta(milliseconds=1))
     (tmp_path / "table").write_text("a 1\n")
     bring(tmp_path, 1, "x")
     state = str(tmp_path / "state")
@@ -639,11 +641,11 @@ def test_keys_are_notified_of_changed_rows_after_rescaling_and_from_a_savepoint(
     for number in range(3):
         bring(tmp_path, number, "x")
         (tmp_path / "table").write_text(f"a {number}\n")
-        run(told_job(tmp_path), checkpoint=state, trigger="available-now")
+        run(watching_job(tmp_path), checkpoint=state, trigger="available-now")
     assert seen(tmp_path) == [("x", ["a"], [number]) for number in (1, 2)]
     rescale(spark, state, partitions=3)
     (tmp_path / "table").write_text("a 4\n")
-    run(told_job(tmp_path), checkpoint=state, to_savepoint=saved, trigger="available-now")
+    run(watching_job(tmp_path), checkpoint=state, to_savepoint=saved, trigger="available-now")
     (tmp_path / "table").write_text("a 5\n")
-    run(told_job(tmp_path), engine="embedded", from_savepoint=saved)
+    run(watching_job(tmp_path), engine="embedded", from_savepoint=saved)
     assert sorted(seen(tmp_path)) == [("x", ["a"], [number]) for number in (1, 2, 4, 5)]

@@ -1,4 +1,4 @@
-"""What becomes of state whose spec a handler no longer declares: `Job(retired=…)`."""
+"""`Job(retired=…)`: stored state whose spec the handler no longer declares is dropped or retained."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.rule(29)
 
 
 class Plain(Recorder):
-    """Has neither the window nor the sum."""
+    """Has no window and no total."""
 
 
 class Windowed(Recorder):
-    """Counts events in a window, and sums them up."""
+    """Counts events in a window and in a total."""
 
     window = TumblingWindow(10 * SECOND)
     total = ValueSpec(int, 0)
@@ -33,15 +33,15 @@ class Windowed(Recorder):
         self.report("closed", subject, window.start, count)
 
 
-def begun(test_run: MakeRun) -> bytes:
-    """A snapshot with open windows of two keys."""
+def snapshot_of_windows(test_run: MakeRun) -> bytes:
+    """Return a snapshot with open windows of two keys."""
     run = test_run(job(Windowed())).add_records([event(1), event(2), event(1, key="other")])
     run.run()
     return run.snapshot()
 
 
 def test_stored_state_of_a_removed_window_is_an_error_that_says_how_to_retire_the_window(test_run: MakeRun) -> None:
-    run = test_run(job(Plain()), snapshot=begun(test_run)).add_watermark(at(60)).end_batch()
+    run = test_run(job(Plain()), snapshot=snapshot_of_windows(test_run)).add_watermark(at(60)).end_batch()
     with pytest.raises(
         AmadouError, match=r"Job\(retired=\{'window': \"drop\"\}\) to drop its stored state, or \"keep\""
     ):
@@ -50,7 +50,11 @@ def test_stored_state_of_a_removed_window_is_an_error_that_says_how_to_retire_th
 
 def test_dropped_state_of_retired_specs_is_counted_by_keys(test_run: MakeRun) -> None:
     retired = {"window": "drop", "total": "drop"}
-    run = test_run(job(Plain(), retired=retired), snapshot=begun(test_run)).add_watermark(at(60)).end_batch()
+    run = (
+        test_run(job(Plain(), retired=retired), snapshot=snapshot_of_windows(test_run))
+        .add_watermark(at(60))
+        .end_batch()
+    )
     result = run.run()
     assert (result.keys(), result.counters) == ([], {"window.dropped": 2, "total.dropped": 2})
     assert result.records("seen") == []
@@ -58,7 +62,9 @@ def test_dropped_state_of_retired_specs_is_counted_by_keys(test_run: MakeRun) ->
 
 @pytest.mark.on_spark("restart")
 def test_retained_state_of_a_retired_spec_is_used_when_the_spec_returns(test_run: MakeRun) -> None:
-    run = test_run(job(Plain(), retired={"window": "keep"}), snapshot=begun(test_run)).add_watermark(at(60))
+    run = test_run(job(Plain(), retired={"window": "keep"}), snapshot=snapshot_of_windows(test_run)).add_watermark(
+        at(60)
+    )
     run.add_record(event(61))
     result = run.run()
     assert [seen[0] for seen in result.records("seen")] == ["event"]

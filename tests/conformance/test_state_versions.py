@@ -1,4 +1,4 @@
-"""State of older versions of its class."""
+"""State that was stored by earlier versions of a handler."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,28 +33,28 @@ class Stranger:
     owner: str
 
 
-class Keeping(Recorder):
-    """An event with a value writes; one without collects what there is."""
+class StoresOld(Recorder):
+    """An event with a value writes state; an event without a value collects the state."""
 
     one = ValueSpec(Old)
     many = MapSpec(str, Old)
     row = ListSpec(Old)
     number = ValueSpec(int)
-    found = SinkSpec(list)
+    results = SinkSpec(list)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         one, many, row = self.one.state_for(subject), self.many.state_for(subject), self.row.state_for(subject)
         number = self.number.state_for(subject)
         if event.value is None:
-            self.found.collect(subject, [one.value, dict(many), list(row), number.value])
+            self.results.collect(subject, [one.value, dict(many), list(row), number.value])
         else:
             one.value = many["a"] = event.value
             row.append(event.value)
             number.value = 5
 
 
-class Changed(Keeping):
-    """An attribute more, one less, and a wider union."""
+class Changed(StoresOld):
+    """Adds an attribute, removes another, and widens a union."""
 
     one = ValueSpec(New)  # type: ignore[assignment]
     many = MapSpec(str, New)  # type: ignore[assignment]
@@ -67,8 +67,8 @@ def renamed(stored: dict[str, Any], version: int) -> Stranger:
     return Stranger(f"{stored['name']} the {stored['count']}th")
 
 
-class Migrated(Keeping):
-    """Other classes altogether, with a migration."""
+class Migrated(StoresOld):
+    """Uses a class without common attributes, with a migration."""
 
     one = ValueSpec(Stranger, version=1, migrate=renamed)  # type: ignore[assignment]
     many = MapSpec(str, Stranger, version=1, migrate=renamed)  # type: ignore[assignment]
@@ -82,15 +82,15 @@ class MigratedAgain(Migrated):
     one = ValueSpec(str, version=2, migrate=lambda stored, version: f"{version}: {stored}")  # type: ignore[assignment]
 
 
-class Misfit(Keeping):
-    """A type that cannot be read from what is stored."""
+class Misfit(StoresOld):
+    """Declares a type that cannot be read from the stored value."""
 
     number = ValueSpec(datetime)  # type: ignore[assignment]
 
 
-def written(test_run: MakeRun, *handlers: Handler) -> TestRun:
-    """A run in which the first handler writes and each further one only reads."""
-    run = test_run(job(Keeping())).add_record(event(0, Old("Ada", 3)))
+def restarted_with(test_run: MakeRun, *handlers: Handler) -> TestRun:
+    """Return a run in which `StoresOld` writes state, and each of the handlers reads the state after a restart."""
+    run = test_run(job(StoresOld())).add_record(event(0, Old("Ada", 3)))
     for handler in handlers:
         run.restart(handler).add_record(event(0))
     return run
@@ -99,55 +99,57 @@ def written(test_run: MakeRun, *handlers: Handler) -> TestRun:
 @pytest.mark.rule(17)
 def test_state_is_readable_after_adding_or_removing_attributes_or_widening_a_union(test_run: MakeRun) -> None:
     ada = New("Ada")
-    assert written(test_run, Changed()).run().records("found") == [[ada, {"a": ada}, [ada], 5]]
+    assert restarted_with(test_run, Changed()).run().records("results") == [[ada, {"a": ada}, [ada], 5]]
 
 
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(17)
 def test_migrations_convert_state_from_version_to_version(test_run: MakeRun) -> None:
-    result = written(test_run, Migrated(), MigratedAgain()).run()
+    result = restarted_with(test_run, Migrated(), MigratedAgain()).run()
     ada = Stranger("Ada the 3th")
-    assert result.records("found") == [
+    assert result.records("results") == [
         [ada, {"a": ada}, [ada], "5 of 0"],
         ["1: {'owner': 'Ada the 3th'}", {"a": ada}, [ada], "5 of 0"],
     ]
 
 
-def unchecked(run: TestRun) -> bytes:
-    """What a run stored, without what its specs were: as in a checkpoint that says nothing of them."""
+def without_specs(run: TestRun) -> bytes:
+    """Return a snapshot of a run without its specs, like the one of a checkpoint that does not store specs."""
     run.run()
     *parts, _ = unpack(run.snapshot())
     return pack([*parts, {}])
 
 
-@pytest.mark.parametrize("handler", [Misfit, Keeping], ids=["another type", "an older version"])
+@pytest.mark.parametrize("handler", [Misfit, StoresOld], ids=["another type", "an older version"])
 @pytest.mark.rule(17)
 def test_incompatible_state_is_refused_before_the_first_batch(test_run: MakeRun, handler: type[Handler]) -> None:
-    run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
-    was = (
-        "number was ValueSpec str version 2 and is now" if handler is Keeping else "number was ValueSpec int and is now"
+    run = restarted_with(test_run, Migrated()) if handler is StoresOld else restarted_with(test_run)
+    message = (
+        "number was ValueSpec str version 2 and is now"
+        if handler is StoresOld
+        else "number was ValueSpec int and is now"
     )
-    with pytest.raises(CheckpointError, match=was):
+    with pytest.raises(CheckpointError, match=message):
         run.restart(handler)
     run.run()
-    with pytest.raises(CheckpointError, match=was):
+    with pytest.raises(CheckpointError, match=message):
         test_run(job(handler()), snapshot=run.snapshot())
 
 
 def test_a_snapshot_of_another_job_is_refused(test_run: MakeRun) -> None:
-    snapshot = written(test_run).snapshot()
+    snapshot = restarted_with(test_run).snapshot()
     with pytest.raises(CheckpointError, match="it belongs to the job 'conformance', not to 'another'"):
-        test_run(attrs.evolve(job(Keeping()), name="another"), snapshot=snapshot)
+        test_run(attrs.evolve(job(StoresOld()), name="another"), snapshot=snapshot)
 
 
-@pytest.mark.parametrize("handler", [Misfit, Keeping], ids=["another type", "an older version"])
+@pytest.mark.parametrize("handler", [Misfit, StoresOld], ids=["another type", "an older version"])
 @pytest.mark.rule(17)
 def test_incompatible_state_of_unknown_specs_is_an_error_that_names_key_spec_and_types(
     test_run: MakeRun, handler: type[Handler]
 ) -> None:
-    run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
+    run = restarted_with(test_run, Migrated()) if handler is StoresOld else restarted_with(test_run)
     with pytest.raises(CallbackError, match="StateDecodeError") as caught:
-        test_run(job(handler()), snapshot=unchecked(run)).add_record(event(0)).run()
+        test_run(job(handler()), snapshot=without_specs(run)).add_record(event(0)).run()
     for part in ("of key 'k'", "The state is unchanged"):
         assert part in caught.value.error
     if handler is Misfit:
@@ -159,39 +161,39 @@ def test_incompatible_state_of_unknown_specs_is_an_error_that_names_key_spec_and
 
 @pytest.mark.rule(17)
 def test_unreadable_state_is_not_changed(test_run: MakeRun) -> None:
-    before = test_run(job(Keeping())).add_record(event(0, Old("Ada", 3)))
-    snapshot = unchecked(before)
+    before = test_run(job(StoresOld())).add_record(event(0, Old("Ada", 3)))
+    snapshot = without_specs(before)
     with pytest.raises(AmadouError):
         test_run(job(Misfit(), on_error="dead_letter"), snapshot=snapshot).add_record(event(0)).run()
     ada = Old("Ada", 3)
-    run = test_run(job(Keeping()), snapshot=snapshot).add_record(event(0))
-    assert run.run().records("found") == [[ada, {"a": ada}, [ada], 5]]
+    run = test_run(job(StoresOld()), snapshot=snapshot).add_record(event(0))
+    assert run.run().records("results") == [[ada, {"a": ada}, [ada], 5]]
 
 
-class Aged(Recorder):
-    """An event with a value writes under three specs whose parts live a minute; one without tells what there is."""
+class Expiring(Recorder):
+    """Has state that expires after a minute. An event with a value writes the state; other events collect it."""
 
     one = ValueSpec(int, ttl=MINUTE)
     many = MapSpec(str, int, ttl=MINUTE)
     row = ListSpec(int, ttl=MINUTE)
-    found = SinkSpec(list)
+    results = SinkSpec(list)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         one, many, row = self.one.state_for(subject), self.many.state_for(subject), self.row.state_for(subject)
         if event.value is None:
-            self.found.collect(subject, [one.value, dict(many), list(row)])
+            self.results.collect(subject, [one.value, dict(many), list(row)])
         else:
             one.value = many["a"] = event.value
             row.append(event.value)
 
 
-class AgedAndMigrated(Aged):
+class ExpiringAndMigrated(Expiring):
     one = ValueSpec(str, ttl=MINUTE, version=1, migrate=lambda stored, _: f"was {stored}")  # type: ignore[assignment]
     many = MapSpec(str, str, ttl=MINUTE, version=1, migrate=lambda stored, _: f"was {stored}")  # type: ignore[assignment]
     row = ListSpec(str, ttl=MINUTE, version=1, migrate=lambda stored, _: f"was {stored}")  # type: ignore[assignment]
 
 
-class Ageless(Aged):
+class WithoutTtl(Expiring):
     one = ValueSpec(int)
     many = MapSpec(str, int)
     row = ListSpec(int)
@@ -201,28 +203,28 @@ NOTHING: list[Any] = [None, {}, []]
 
 
 @pytest.mark.parametrize(
-    ("handler", "kept"), [(Aged, [7, {"a": 7}, [7]]), (AgedAndMigrated, ["was 7", {"a": "was 7"}, ["was 7"]])]
+    ("handler", "stored"), [(Expiring, [7, {"a": 7}, [7]]), (ExpiringAndMigrated, ["was 7", {"a": "was 7"}, ["was 7"]])]
 )
 @pytest.mark.rule(17)
 def test_the_ttl_of_state_continues_across_restarts_and_migrations(
-    test_run: MakeRun, handler: type[Handler], kept: list[Any]
+    test_run: MakeRun, handler: type[Handler], stored: list[Any]
 ) -> None:
-    run = test_run(job(Aged())).add_record(event(10, 7)).restart(handler)
+    run = test_run(job(Expiring())).add_record(event(10, 7)).restart(handler)
     run.add_record(event(20)).add_watermark(at(69)).add_record(event(69)).add_watermark(at(70)).add_record(event(70))
-    assert run.run().records("found") == [kept, kept, NOTHING]
+    assert run.run().records("results") == [stored, stored, NOTHING]
 
 
 @pytest.mark.rule(17)
 def test_a_new_ttl_starts_when_the_state_is_first_accessed(test_run: MakeRun) -> None:
-    run = test_run(job(Ageless())).add_record(event(0, 7)).add_watermark(at(100)).restart(Aged)
+    run = test_run(job(WithoutTtl())).add_record(event(0, 7)).add_watermark(at(100)).restart(Expiring)
     run.add_record(event(100)).add_watermark(at(159)).add_record(event(159)).add_watermark(at(160))
-    kept = [7, {"a": 7}, [7]]
-    assert run.add_record(event(160)).run().records("found") == [kept, kept, NOTHING]
+    stored = [7, {"a": 7}, [7]]
+    assert run.add_record(event(160)).run().records("results") == [stored, stored, NOTHING]
 
 
 @pytest.mark.rule(17)
 def test_a_new_ttl_starts_even_in_a_batch_without_events(test_run: MakeRun) -> None:
-    run = test_run(job(Ageless())).add_record(event(0, 7)).add_watermark(at(100)).restart(Aged)
+    run = test_run(job(WithoutTtl())).add_record(event(0, 7)).add_watermark(at(100)).restart(Expiring)
     run.add_watermark(at(159))
     assert run.run().keys() == ["k"]
     assert run.add_watermark(at(180)).run().keys() == []
@@ -230,21 +232,27 @@ def test_a_new_ttl_starts_even_in_a_batch_without_events(test_run: MakeRun) -> N
 
 @pytest.mark.rule(17)
 def test_state_whose_ttl_was_removed_does_not_expire(test_run: MakeRun) -> None:
-    run = test_run(job(Aged())).add_record(event(0, 7)).restart(Ageless).add_record(event(1)).add_watermark(at(1000))
-    assert run.add_record(event(1000)).run().records("found") == [[7, {"a": 7}, [7]]] * 2
+    run = (
+        test_run(job(Expiring()))
+        .add_record(event(0, 7))
+        .restart(WithoutTtl)
+        .add_record(event(1))
+        .add_watermark(at(1000))
+    )
+    assert run.add_record(event(1000)).run().records("results") == [[7, {"a": 7}, [7]]] * 2
 
 
-class Stumbling(Keeping):
+class FailingMigration(StoresOld):
     number = ValueSpec(int, version=1, migrate=lambda stored, _: 1 // 0)
 
 
 @pytest.mark.on_spark("crash")
 @pytest.mark.rule(17)
 def test_a_failing_migration_leaves_the_state_to_the_previous_code(test_run: MakeRun) -> None:
-    run = written(test_run)
+    run = restarted_with(test_run)
     run.run()
-    run.restart(Stumbling).add_record(event(0))
+    run.restart(FailingMigration).add_record(event(0))
     with pytest.raises(CallbackError, match="migrate= failed for version 0: ZeroDivisionError"):
         run.run()
     ada = Old("Ada", 3)
-    assert run.restart(Keeping).add_record(event(0)).run().records("found")[-1] == [ada, {"a": ada}, [ada], 5]
+    assert run.restart(StoresOld).add_record(event(0)).run().records("results")[-1] == [ada, {"a": ada}, [ada], 5]

@@ -95,7 +95,7 @@ def test_a_partition_without_events_does_not_hold_back_the_watermark(test_run: M
     run.add_record(event(5), partition="2").end_batch()
     run.add_record(event(6), partition="2").end_batch()
     run.add_record(event(20), partition="1")
-    assert watermarks(run.run()) == [None, 10, 10, 10], "it never goes back"
+    assert watermarks(run.run()) == [None, 10, 10, 10], "the watermark never goes back"
 
 
 @pytest.mark.rule(2, 22)
@@ -220,11 +220,11 @@ def test_a_timestamp_beyond_max_ahead_does_not_move_the_watermark(test_run: Make
     run.add_record(event(5)).add_record(event(10**9)).end_batch().add_record(event(6))
     result = run.run()
     assert watermarks(result) == [None, 5]
-    assert [letter.callback for letter in result.dead_letters] == ["key_event"]
+    assert [dead_letter.callback for dead_letter in result.dead_letters] == ["key_event"]
 
 
 def watermarks(result: Any) -> list[float | None]:
-    """The watermark that each callback saw, in seconds."""
+    """Return the watermark of each callback in seconds."""
     return [seen[3] for seen in result.records("seen")]
 
 

@@ -1,4 +1,4 @@
-"""State that new code cannot read ends the run, whatever `on_error` says."""
+"""State that new code cannot read ends the run with each setting of `on_error`."""
 
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -24,22 +24,22 @@ class Reversed:
     decode = encode
 
 
-class Illegible(Reversed):
-    """The codec of a later release, which cannot read what was stored."""
+class FailingCodec(Reversed):
+    """Codec of a later release, which cannot read stored texts."""
 
     def decode(self, encoded: str) -> str:
         raise KeyError(encoded)
 
 
-class Noted(Recorder):
-    """An event notes a text, in state, a map, a list and a window; what its second one does its value says."""
+class StoresTexts(Recorder):
+    """An event without a value stores a text in all specs; another event reads the spec that its value names."""
 
     text = ValueSpec(str, codec=Reversed())
     many = MapSpec(str, str, codec=Reversed())
     keys = MapSpec(str, int, key_codec=Reversed())
     row = ListSpec(str, codec=Reversed())
     window = TumblingWindow(SECOND)
-    found = SinkSpec(Any)
+    results = SinkSpec(Any)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         text, many, row = self.text.state_for(subject), self.many.state_for(subject), self.row.state_for(subject)
@@ -53,18 +53,18 @@ class Noted(Recorder):
         subject.set_timer(at(100))
         if event.value == "wrap":
             try:
-                self.found.collect(subject, text.value)
+                self.results.collect(subject, text.value)
             except Exception as error:
                 raise ValueError("no text") from error
         else:
-            self.found.collect(subject, self.read(subject, event.value))
+            self.results.collect(subject, self.read(subject, event.value))
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
-        self.found.collect(subject, self.text.state_for(subject).value)
+        self.results.collect(subject, self.text.state_for(subject).value)
 
     @window.on_close
     def window_closed(self, subject: Subject, window: Window, count: int) -> None:
-        self.found.collect(subject, self.text.state_for(subject).value)
+        self.results.collect(subject, self.text.state_for(subject).value)
 
     def read(self, subject: Subject, what: str) -> Any:
         return {
@@ -75,11 +75,11 @@ class Noted(Recorder):
         }[what]()
 
 
-class Unread(Noted):
-    text = ValueSpec(str, codec=Illegible())
-    many = MapSpec(str, str, codec=Illegible())
-    keys = MapSpec(str, int, key_codec=Illegible())
-    row = ListSpec(str, codec=Illegible())
+class CannotRead(StoresTexts):
+    text = ValueSpec(str, codec=FailingCodec())
+    many = MapSpec(str, str, codec=FailingCodec())
+    keys = MapSpec(str, int, key_codec=FailingCodec())
+    row = ListSpec(str, codec=FailingCodec())
 
 
 @pytest.mark.parametrize(
@@ -88,41 +88,41 @@ class Unread(Noted):
 )
 @pytest.mark.rule(17)
 def test_unreadable_state_ends_the_run_even_with_dead_letters(test_run: MakeRun, what: str, spec: str) -> None:
-    before = test_run(job(Noted(), on_error="dead_letter")).add_record(event(0))
+    before = test_run(job(StoresTexts(), on_error="dead_letter")).add_record(event(0))
     before.run()
-    run = test_run(job(Unread(), on_error="dead_letter"), snapshot=before.snapshot())
+    run = test_run(job(CannotRead(), on_error="dead_letter"), snapshot=before.snapshot())
     if what == "closes":
         run.add_watermark(at(50)).end_batch()
     else:
         run.add_record(event(2, what))
     with pytest.raises(CallbackError, match=f"StateDecodeError: state '{spec}' of key 'k'.*The state is unchanged"):
         run.run()
-    back = test_run(job(Noted(), on_error="dead_letter"), snapshot=before.snapshot()).add_watermark(at(50))
-    assert back.add_record(event(50, "row")).run().records("found") == ["abc", ["abc"]]
+    back = test_run(job(StoresTexts(), on_error="dead_letter"), snapshot=before.snapshot()).add_watermark(at(50))
+    assert back.add_record(event(50, "row")).run().records("results") == ["abc", ["abc"]]
 
 
 @pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(17)
 def test_a_timer_that_reads_unreadable_state_ends_the_run_even_with_dead_letters(test_run: MakeRun) -> None:
-    before = test_run(job(Noted(), on_error="dead_letter")).add_record(event(0)).add_record(event(0, "text"))
+    before = test_run(job(StoresTexts(), on_error="dead_letter")).add_record(event(0)).add_record(event(0, "text"))
     before.run()
-    run = test_run(job(Unread(), on_error="dead_letter"), snapshot=before.snapshot())
+    run = test_run(job(CannotRead(), on_error="dead_letter"), snapshot=before.snapshot())
     with pytest.raises(CallbackError, match="StateDecodeError: state 'text' of key 'k'"):
         run.set_timer("k", at(100)).add_watermark(at(200)).run()
 
 
-class Gone(NamedTuple):
-    """Stands in for a class that newer code no longer has."""
+class Removed(NamedTuple):
+    """A class that newer code does not have."""
 
     name: str
 
 
-class KeepsLast(Recorder):
-    """Keeps the last event's value in a window and in a running value."""
+class StoresLast(Recorder):
+    """Stores the last event's value in a window and in a running value."""
 
     window = TumblingWindow(SECOND, Last())
     last = RunningSpec(Last())
-    found = SinkSpec(Any)
+    results = SinkSpec(Any)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         if event.value != "only running":
@@ -132,7 +132,7 @@ class KeepsLast(Recorder):
 
     @window.on_close
     def window_closed(self, subject: Subject, window: Window, value: Any) -> None:
-        self.found.collect(subject, value)
+        self.results.collect(subject, value)
 
 
 @pytest.mark.parametrize(("value", "spec"), [("only window", "window"), ("only running", "last"), (None, "window")])
@@ -140,18 +140,18 @@ class KeepsLast(Recorder):
 def test_unreadable_windows_and_running_values_end_the_run_even_with_dead_letters(
     test_run: MakeRun, value: Any, spec: str
 ) -> None:
-    before = test_run(job(KeepsLast(), on_error="dead_letter")).add_record(event(0, Gone("a")))
+    before = test_run(job(StoresLast(), on_error="dead_letter")).add_record(event(0, Removed("a")))
     before.run()
-    # the class has lost the name under which it was stored
-    snapshot = before.snapshot().replace(b"test_unreadable_state:Gone", b"test_unreadable_state:G0ne")
-    run = test_run(job(KeepsLast(), on_error="dead_letter"), snapshot=snapshot)
+    # the stored name of the class no longer exists
+    snapshot = before.snapshot().replace(b"test_unreadable_state:Removed", b"test_unreadable_state:Rem0ved")
+    run = test_run(job(StoresLast(), on_error="dead_letter"), snapshot=snapshot)
     run.add_watermark(at(50)) if value is None else run.add_record(event(0, value))
-    with pytest.raises(CallbackError, match=f"StateDecodeError: state '{spec}' of key 'k'.*G0ne cannot be imported"):
+    with pytest.raises(CallbackError, match=f"StateDecodeError: state '{spec}' of key 'k'.*Rem0ved cannot be imported"):
         run.end_batch().run()
 
 
-class Aged(Recorder):
-    """Keeps an event's value under three specs whose parts live a minute."""
+class Expiring(Recorder):
+    """Stores an event's value in three specs whose state expires after a minute."""
 
     one = ValueSpec(str, ttl=MINUTE)
     many = MapSpec(str, str, ttl=MINUTE)
@@ -170,8 +170,8 @@ def fails(stored: Any, version: int) -> Any:
     return stored["name"]
 
 
-class Migrated(Aged):
-    """The same with a migration that fails."""
+class Migrated(Expiring):
+    """Has the same state with a failing migration."""
 
     one = ValueSpec(str, ttl=MINUTE, version=1, migrate=fails)
     many = MapSpec(str, str, ttl=MINUTE, version=1, migrate=fails)
@@ -180,23 +180,27 @@ class Migrated(Aged):
 
 @pytest.mark.rule(17)
 def test_expired_state_is_not_migrated(test_run: MakeRun) -> None:
-    run = test_run(job(Aged())).add_record(event(10, "a")).restart(Migrated).add_watermark(at(100)).end_batch()
+    run = test_run(job(Expiring())).add_record(event(10, "a")).restart(Migrated).add_watermark(at(100)).end_batch()
     assert run.run().keys() == []
 
 
-class Remade(KeepsLast):
-    """Keeps more of the last events, with migrations that forget what there was."""
+class ChangedAggregate(StoresLast):
+    """Has another aggregate in the window, with a migration that returns `None`."""
 
     window = TumblingWindow(SECOND, {"last": Last(), "n": Count()}, version=1, migrate=lambda *_: None)
 
     @window.on_close
     def window_closed(self, subject: Subject, window: Window, value: Any) -> None:
-        self.found.collect(subject, value)
+        self.results.collect(subject, value)
 
 
 @pytest.mark.rule(17, 28)
 def test_a_window_migration_that_returns_none_ends_the_run(test_run: MakeRun) -> None:
-    run = test_run(job(KeepsLast(), on_error="dead_letter")).add_record(event(0, "only window")).restart(Remade)
+    run = (
+        test_run(job(StoresLast(), on_error="dead_letter"))
+        .add_record(event(0, "only window"))
+        .restart(ChangedAggregate)
+    )
     run.add_watermark(at(50)).end_batch()
     with pytest.raises(
         CallbackError, match=r"state 'window' of key 'k'.*cannot continue from None, which migrate= returned"
@@ -207,7 +211,9 @@ def test_a_window_migration_that_returns_none_ends_the_run(test_run: MakeRun) ->
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
 @pytest.mark.rule(17)
 def test_the_error_of_a_migration_names_key_spec_and_version(test_run: MakeRun, on_error: Any) -> None:
-    run = test_run(job(Aged(), on_error=on_error)).add_record(event(10, "a")).restart(Migrated).add_record(event(11))
+    run = (
+        test_run(job(Expiring(), on_error=on_error)).add_record(event(10, "a")).restart(Migrated).add_record(event(11))
+    )
     with pytest.raises(CallbackError, match=r"state 'one' of key 'k'.*migrate= failed for version 0") as caught:
         run.run()
     assert 'return stored["name"]' in caught.value.user_traceback
@@ -216,10 +222,10 @@ def test_the_error_of_a_migration_names_key_spec_and_version(test_run: MakeRun, 
 @pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(17)
 def test_the_error_of_a_migration_while_state_expires_names_key_and_spec(test_run: MakeRun) -> None:
-    class PartlyMigrated(Aged):
+    class PartlyMigrated(Expiring):
         many = MapSpec(str, str, ttl=MINUTE, version=1, migrate=fails)
 
-    run = test_run(job(Aged(), on_error="dead_letter")).add_records([event(10, "a"), event(50, "b")])
+    run = test_run(job(Expiring(), on_error="dead_letter")).add_records([event(10, "a"), event(50, "b")])
     run.restart(PartlyMigrated).add_watermark(at(75)).end_batch()
     with pytest.raises(CallbackError, match=r"state 'many' of key 'k'.*migrate= failed") as caught:
         run.run()
@@ -228,15 +234,15 @@ def test_the_error_of_a_migration_while_state_expires_names_key_and_spec(test_ru
 
 @pytest.mark.rule(31)
 def test_a_dead_letter_shows_unreadable_state_of_another_spec_as_stored(test_run: MakeRun) -> None:
-    class FailsLater(KeepsLast):
+    class FailsLater(StoresLast):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             if event.value == "fail":
                 raise ValueError("not this one")
             super().on_event(subject, event)
 
-    before = test_run(job(FailsLater(), on_error="dead_letter")).add_record(event(0, Gone("a")))
+    before = test_run(job(FailsLater(), on_error="dead_letter")).add_record(event(0, Removed("a")))
     before.run()
-    snapshot = before.snapshot().replace(b"test_unreadable_state:Gone", b"test_unreadable_state:G0ne")
+    snapshot = before.snapshot().replace(b"test_unreadable_state:Removed", b"test_unreadable_state:Rem0ved")
     run = test_run(job(FailsLater(), on_error="dead_letter"), snapshot=snapshot).add_record(event(0, "fail"))
-    (letter,) = run.run().dead_letters
-    assert b"G0ne" in letter.state["last"]
+    (dead_letter,) = run.run().dead_letters
+    assert b"Rem0ved" in dead_letter.state["last"]

@@ -1,4 +1,4 @@
-"""Handlers that runs process by columns: test runs play that path as well, beside the per-event path."""
+"""Handlers with a vectorised path: a test run compares the results of this path with those of single events."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -26,15 +26,15 @@ def job(window: TumblingWindow, **settings: Any) -> Job:
     return Job("summing", handler, {"in": MemorySource()}, {"results": MemorySink()}, **settings)
 
 
-class Wrong(TumblingWindow):
-    """Loses an event where it takes many."""
+class LosesEvent(TumblingWindow):
+    """Loses an event on the vectorised path."""
 
     def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
         super().add_columns(subject, whole, events.where(value["n"] != 3 for value in events.values))
 
 
-class Failing(TumblingWindow):
-    """Fails where it takes many, of which one is 3."""
+class FailsAtThree(TumblingWindow):
+    """Fails on the vectorised path if one of the events is 3."""
 
     def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
         if any(value["n"] == 3 for value in events.values):
@@ -42,11 +42,11 @@ class Failing(TumblingWindow):
         super().add_columns(subject, whole, events)
 
 
-class Closing(TumblingWindow):
-    """Forgets a window where it closes many."""
+class LosesWindow(TumblingWindow):
+    """Loses a window on the vectorised path if it closes several."""
 
     def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
-        whole.value = {pane: kept for pane, kept in whole.value.items() if pane != min(whole.value)} or whole.value
+        whole.value = {pane: value for pane, value in whole.value.items() if pane != min(whole.value)} or whole.value
         return super().on_timers(subject, whole, watermark)
 
 
@@ -59,31 +59,34 @@ def test_the_vectorised_path_and_the_path_per_event_give_the_same_results(test_r
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         (
-            Wrong,
+            LosesEvent,
             [
                 r"the vectorised path of window.* differ in the state of a batch",
                 "vectorised .*6",
                 "per event .*6",
             ],
         ),
-        (Failing, ["differ in the outcome of a batch", "vectorised +ZeroDivisionError: three", "per event +no error"]),
+        (
+            FailsAtThree,
+            ["differ in the outcome of a batch", "vectorised +ZeroDivisionError: three", "per event +no error"],
+        ),
     ],
 )
 def test_a_different_result_of_the_vectorised_path_is_an_error_that_shows_both_results(
-    test_run: MakeRun, kind: type[TumblingWindow], told: list[str]
+    test_run: MakeRun, kind: type[TumblingWindow], message: list[str]
 ) -> None:
     run = test_run(job(kind(TEN, Sum("n"))))
     run.add_records(records(1, 2)).end_batch().run()
-    with pytest.raises(AmadouError, match="(?s)" + ".*".join(told)) as caught:
+    with pytest.raises(AmadouError, match="(?s)" + ".*".join(message)) as caught:
         run.add_records(records(3, 4)).run()
     assert "VectorizedPathError" in (type(caught.value).__name__ + str(caught.value))
 
 
 def test_different_closed_windows_of_the_vectorised_path_are_an_error(test_run: MakeRun) -> None:
-    run = test_run(job(Closing(TEN, Sum("n"))))
+    run = test_run(job(LosesWindow(TEN, Sum("n"))))
     with pytest.raises(AmadouError, match=r"differ in the outputs of a batch, first in entry 'results'"):
         run.add_records(records(1, 12)).add_watermark(at(20)).run()
 
@@ -111,21 +114,21 @@ def other_keys(records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]
 
 @pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
 def summary_of(request: pytest.FixtureRequest) -> Callable[[Job], Any]:
-    def play(job: Job) -> Any:
+    def run_to_end(job: Job) -> Any:
         if request.param == "embedded":
             return run(job, engine="embedded", flush=True)
         running = start(job, request.getfixturevalue("spark"), trigger="available-now")
         running.await_termination()
         return running.summary
 
-    return play
+    return run_to_end
 
 
 def test_a_run_counts_the_fallbacks_of_its_vectorised_path(summary_of: Callable[[Job], Any]) -> None:
-    of = job(Failing(TEN, Sum("n")))
-    source, sink = of.sources["in"], of.sinks["results"]
+    failing = job(FailsAtThree(TEN, Sum("n")))
+    source, sink = failing.sources["in"], failing.sinks["results"]
     source.add(*records(1, 2, 3, 14))  # type: ignore[attr-defined]
-    summary = summary_of(of)
+    summary = summary_of(failing)
     assert summary.counts.vectorized_fallbacks == {"window": 1}
     assert "vectorized fallbacks: window 1;" in str(summary)
     first = {each.key: each.value for each in sink.records if each.start == at(0)}

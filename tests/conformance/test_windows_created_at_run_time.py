@@ -1,4 +1,4 @@
-"""What becomes of open windows and joins that were made at run time when newer code makes them otherwise."""
+"""Open windows and joins that were created at run time, and that newer code creates with other settings."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,20 +15,20 @@ from amadou_plugins.joins import AsOfJoin
 from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime import TestRun
 
-Make = Callable[..., Any]
+Create = Callable[..., Any]
 
 
-class Making(Recorder):
-    """Makes a window when an event comes, or one is due.
+class CreatesWindow(Recorder):
+    """Creates a window for each event, and when the window is due.
 
-    :param make: makes the window
+    :param create: creates the window
     """
 
-    def __init__(self, make: Make = lambda **given: TumblingWindow(10 * SECOND, **given)) -> None:
-        self.make = make
+    def __init__(self, create: Create = lambda **settings: TumblingWindow(10 * SECOND, **settings)) -> None:
+        self.create = create
 
     def window(self) -> Any:
-        return self.make(name="made", on_close=self.closed)
+        return self.create(name="made", on_close=self.closed)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window().add(subject, event)
@@ -40,13 +40,13 @@ class Making(Recorder):
         return self.window()
 
 
-def tumbling(seconds: int, *value: Any, **more: Any) -> Make:
-    return lambda **given: TumblingWindow(seconds * SECOND, *value, **more, **given)
+def tumbling(seconds: int, *value: Any, **more: Any) -> Create:
+    return lambda **settings: TumblingWindow(seconds * SECOND, *value, **more, **settings)
 
 
-def restarted(test_run: MakeRun, before: Make, after: Make, **settings: Any) -> TestRun:
-    run = test_run(job(Making(before), **settings)).add_records([event(1, 5), event(2, 7)])
-    return run.restart(Making(after))
+def restarted(test_run: MakeRun, before: Create, after: Create, **settings: Any) -> TestRun:
+    run = test_run(job(CreatesWindow(before), **settings)).add_records([event(1, 5), event(2, 7)])
+    return run.restart(CreatesWindow(after))
 
 
 def closed(run: TestRun) -> list[Any]:
@@ -68,11 +68,11 @@ def test_a_window_created_with_another_size_ends_the_run_and_its_state_is_unchan
     unreadable = r"StateDecodeError: state 'made' of key 'k': found Tumb.*The state is unchanged"
     with pytest.raises(CallbackError, match=unreadable):
         run.run()
-    back = test_run(job(Making(tumbling(10))), snapshot=snapshot)
+    back = test_run(job(CreatesWindow(tumbling(10))), snapshot=snapshot)
     assert closed(back.add_watermark(at(500)).end_batch()) == [2]
 
 
-class Declaring(Recorder, VectorizedHandler):
+class DeclaresWindow(Recorder, VectorizedHandler):
     window = TumblingWindow(20 * SECOND, name="made")
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -88,20 +88,22 @@ class Declaring(Recorder, VectorizedHandler):
 def test_a_declared_window_and_a_window_created_at_run_time_of_another_size_cannot_read_each_others_state(
     test_run: MakeRun,
 ) -> None:
-    declaring = Declaring()
-    declaring.delegates_to = "made"
-    run = test_run(job(declaring)).add_record(event(1)).restart(Making()).add_watermark(at(500)).end_batch()
+    declares_window = DeclaresWindow()
+    declares_window.delegates_to = "made"
+    run = (
+        test_run(job(declares_window)).add_record(event(1)).restart(CreatesWindow()).add_watermark(at(500)).end_batch()
+    )
     with pytest.raises(AmadouError, match=r"found TumblingWindow.size=0:00:20, Count..., expected"):
         run.run()
-    run = test_run(job(Making())).add_record(event(1)).restart(declaring).add_record(event(2))
+    run = test_run(job(CreatesWindow())).add_record(event(1)).restart(declares_window).add_record(event(2))
     with pytest.raises(AmadouError, match=r"found TumblingWindow.size=0:00:10, Count..., expected"):
         run.run()
 
 
-class Joining(Recorder):
-    """Joins at run time, until it no longer does.
+class CreatesJoin(Recorder):
+    """Creates a join for each event, and when the join is due.
 
-    :param tolerance: how far a match may be; `None` for no join any more
+    :param tolerance: tolerance of the join; `None` to create no join when a join is due
     """
 
     def __init__(self, tolerance: timedelta | None = 5 * SECOND) -> None:
@@ -121,11 +123,11 @@ class Joining(Recorder):
 
 
 def joining(tolerance: timedelta | None = 5 * SECOND) -> Job:
-    return attrs.evolve(job(Joining(tolerance)), sources={"in": MemorySource(), "more": MemorySource()})
+    return attrs.evolve(job(CreatesJoin(tolerance)), sources={"in": MemorySource(), "more": MemorySource()})
 
 
 @pytest.mark.parametrize(
-    ("tolerance", "told"),
+    ("tolerance", "message"),
     [
         (
             9 * SECOND,
@@ -136,18 +138,24 @@ def joining(tolerance: timedelta | None = 5 * SECOND) -> Job:
 )
 @pytest.mark.rule(27)
 def test_errors_about_a_join_created_at_run_time_call_it_a_join(
-    test_run: MakeRun, tolerance: timedelta | None, told: str
+    test_run: MakeRun, tolerance: timedelta | None, message: str
 ) -> None:
-    run = test_run(joining()).add_record(event(1), "in").restart(Joining(tolerance)).add_watermark(at(500)).end_batch()
-    with pytest.raises(AmadouError, match=told):
+    run = (
+        test_run(joining())
+        .add_record(event(1), "in")
+        .restart(CreatesJoin(tolerance))
+        .add_watermark(at(500))
+        .end_batch()
+    )
+    with pytest.raises(AmadouError, match=message):
         run.run()
 
 
 @pytest.mark.rule(27)
 def test_a_window_with_a_retired_name_ends_the_run_and_its_state_is_unchanged(test_run: MakeRun) -> None:
-    begun = test_run(job(Making())).add_record(event(1))
-    begun.run()
-    retiring = job(Making(), retired={"made": "keep"}, on_error="dead_letter")
+    first_run = test_run(job(CreatesWindow())).add_record(event(1))
+    first_run.run()
+    retiring = job(CreatesWindow(), retired={"made": "keep"}, on_error="dead_letter")
     with pytest.raises(AmadouError, match="retired"):
-        test_run(retiring, snapshot=begun.snapshot()).add_record(event(2)).run()
-    assert closed(begun.add_watermark(at(500)).end_batch()) == [1]
+        test_run(retiring, snapshot=first_run.snapshot()).add_record(event(2)).run()
+    assert closed(first_run.add_watermark(at(500)).end_batch()) == [1]

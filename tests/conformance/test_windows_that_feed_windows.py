@@ -1,4 +1,4 @@
-"""Windows that are fed with what other windows of the handler give at their closes: that is on time."""
+"""Windows to which the handler adds results of other windows when these close. These results are on time."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,12 +15,12 @@ MINUTE = 60
 
 
 class Feeding(Handler):
-    """Counts by minute, sums these up by five minutes, and tells of stretches of busy minutes."""
+    """Counts events by minute, sums the counts by five minutes, and counts consecutive busy minutes."""
 
     results = SinkSpec(tuple)
     by_minute = TumblingWindow(timedelta(minutes=1), Count())
     by_five = TumblingWindow(timedelta(minutes=5), {"minutes": Count(), "events": Sum()})
-    # what a minute gives is a minute old when it comes
+    # the result of a minute is a minute old when the window closes
     busy = SessionWindow(timedelta(minutes=1), Count(), allowed_lateness=timedelta(minutes=1))
 
     def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
@@ -31,10 +31,10 @@ class Feeding(Handler):
 
     @by_minute.on_close
     def minute_closed(self, subject: Subject, window: Window, count: int) -> None:
-        given = KeyedEvent(subject.key, window.start, count)
-        self.by_five.add(subject, given)
+        fed = KeyedEvent(subject.key, window.start, count)
+        self.by_five.add(subject, fed)
         if count > 1:
-            self.busy.add(subject, given)
+            self.busy.add(subject, fed)
 
     @by_five.on_close
     def five_closed(self, subject: Subject, window: Window, value: Any) -> None:
@@ -69,8 +69,8 @@ def test_one_watermark_step_closes_windows_and_the_windows_that_they_feed(test_r
 @pytest.mark.rule(21, 23)
 def test_results_of_windows_that_feed_windows_do_not_depend_on_batches_and_restarts(test_run: MakeRun) -> None:
     run = test_run(job(Feeding()))
-    for given in EVENTS[:5]:
-        run.add_record(given).end_batch()
+    for each in EVENTS[:5]:
+        run.add_record(each).end_batch()
     run.restart().add_records(EVENTS[5:]).add_watermark(at(13 * MINUTE)).crash(after=1).restart()
     result = run.add_watermark(at(15 * MINUTE)).run()
     assert result.records("results") == EXPECTED
@@ -87,5 +87,5 @@ def test_a_failing_on_close_undoes_the_events_that_it_added_to_other_windows(tes
 
     run = test_run(job(Failing(), on_error="dead_letter")).add_records(EVENTS)
     result = run.add_watermark(at(60 * MINUTE)).run()
-    assert [letter.callback for letter in result.dead_letters] == ["minute_closed"]
+    assert [dead_letter.callback for dead_letter in result.dead_letters] == ["minute_closed"]
     assert result.records("results") == [("five", "k", 0, 5, {"minutes": 1, "events": 1}), *EXPECTED[1:]]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
-from tests.conformance.test_windows_created_at_run_time import Making, closed
+from tests.conformance.test_windows_created_at_run_time import CreatesWindow, closed
 from tests.processes import told_elsewhere
 
 from amadou import Handler, KeyedEvent, Subject
@@ -51,7 +51,7 @@ class InEuros:
 
 def test_what_a_callable_object_loads_does_not_count() -> None:
     in_euros = InEuros()
-    making = Making(lambda **given: TumblingWindow(10 * SECOND, Sum(in_euros), **given))
+    making = CreatesWindow(lambda **given: TumblingWindow(10 * SECOND, Sum(in_euros), **given))
     run = TestRun(job(making)).add_records([event(1, 5), event(2, 5)]).add_watermark(at(500)).end_batch()
     assert closed(run) == [5 * 1 + 5 * 2]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
-from tests.conformance.test_windows_created_at_run_time import Make, Making, closed, restarted, tumbling
+from tests.conformance.test_windows_created_at_run_time import Create, CreatesWindow, closed, restarted, tumbling
 
 from amadou import Component, KeyedEvent, Subject, ValueSpec, to_micros
 from amadou.errors import AmadouError, CallbackError
@@ -12,7 +12,7 @@ from amadou_plugins.aggregates import Count, Max, Mean, RunningSpec, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
 
-ANOTHER: dict[str, tuple[Make, Make, str, str]] = {
+ANOTHER: dict[str, tuple[Create, Create, str, str]] = {
     "size": (
         tumbling(10),
         tumbling(20),
@@ -63,11 +63,11 @@ def test_a_window_that_is_made_otherwise_ends_the_run_and_loses_nothing(change: 
     assert mismatch in caught.value.error
     assert advice in caught.value.error
     assert "The state is unchanged" in caught.value.error
-    back = TestRun(job(Making(before)), snapshot=snapshot)
+    back = TestRun(job(CreatesWindow(before)), snapshot=snapshot)
     assert len(closed(back.add_watermark(at(500)).end_batch())) == 1
 
 
-FITTING: dict[str, tuple[Make, Make, Any]] = {
+FITTING: dict[str, tuple[Create, Create, Any]] = {
     "what does not decide which events it has": (tumbling(10), tumbling(10, early=5, max_active=3), 2),
     "names of a mapping": (tumbling(10, {"n": Count(), "of": Sum()}), tumbling(10, {"n": Count(), "max": Max()}), None),
     "an aggregate, with a migration": (
@@ -86,7 +86,7 @@ def test_what_may_change_of_a_declared_window_may_change_of_one_made_at_run_time
 
 
 def test_hopping_windows_that_are_made_otherwise_are_refused() -> None:
-    def hopping(hop: int) -> Make:
+    def hopping(hop: int) -> Create:
         return lambda **given: HoppingWindow(20 * SECOND, hop * SECOND, **given)
 
     run = restarted(TestRun, hopping(10), hopping(5)).add_record(event(3))
@@ -94,7 +94,7 @@ def test_hopping_windows_that_are_made_otherwise_are_refused() -> None:
         run.run()
 
 
-class Lengthening(Making):
+class Lengthening(CreatesWindow):
     """Makes longer windows from an event on."""
 
     def __init__(self) -> None:
@@ -126,24 +126,30 @@ def test_a_window_that_is_made_otherwise_while_it_is_open_is_refused_within_a_ru
 
 def test_a_window_that_was_migrated_for_one_key_is_known_in_both_forms() -> None:
     summed = tumbling(10, {"sum": Sum()}, version=1, migrate=lambda total, _: {"sum": total})
-    run = TestRun(job(Making(tumbling(10, Sum())))).add_records([event(1, 5), event(1, 7, key="other")])
-    run.restart(Making(summed)).add_record(event(2, 5)).restart(Making(tumbling(10, {"sum": Sum()})))
+    run = TestRun(job(CreatesWindow(tumbling(10, Sum())))).add_records([event(1, 5), event(1, 7, key="other")])
+    run.restart(CreatesWindow(summed)).add_record(event(2, 5)).restart(CreatesWindow(tumbling(10, {"sum": Sum()})))
     with pytest.raises(CallbackError, match=r"version=1.*the state is of|found TumblingWindow.* version 1"):
         run.add_record(event(3, 5)).run()
-    assert sorted(closed(run.restart(Making(summed)).add_watermark(at(500)).end_batch()), key=str) == [
+    assert sorted(closed(run.restart(CreatesWindow(summed)).add_watermark(at(500)).end_batch()), key=str) == [
         {"sum": 10},
         {"sum": 7},
     ]
 
 
 def test_a_window_may_be_made_otherwise_when_its_last_one_is_closed() -> None:
-    run = TestRun(job(Making())).add_record(event(1)).add_watermark(at(100)).end_batch().restart(Making(tumbling(20)))
+    run = (
+        TestRun(job(CreatesWindow()))
+        .add_record(event(1))
+        .add_watermark(at(100))
+        .end_batch()
+        .restart(CreatesWindow(tumbling(20)))
+    )
     assert closed(run.add_record(event(101)).add_watermark(at(500)).end_batch()) == [1, 1]
 
 
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
 def test_a_retired_name_is_not_made_again(on_error: Any) -> None:
-    run = TestRun(job(Making(), retired={"made": "drop"}, on_error=on_error)).add_record(event(1))
+    run = TestRun(job(CreatesWindow(), retired={"made": "drop"}, on_error=on_error)).add_record(event(1))
     with pytest.raises(CallbackError, match="retired contains 'made', but the handler creates this window"):
         run.run()
 
@@ -159,7 +165,7 @@ class Counting(Recorder):
 def test_a_window_is_not_made_under_the_name_of_state_that_is_gone(on_error: Any) -> None:
     first = TestRun(job(Counting())).add_record(event(1))
     first.run()
-    run = TestRun(job(Making(), on_error=on_error), snapshot=first.snapshot()).add_record(event(2))
+    run = TestRun(job(CreatesWindow(), on_error=on_error), snapshot=first.snapshot()).add_record(event(2))
     with pytest.raises(CallbackError, match=r"state 'made' of key 'k'.*not a component.*give the window a different"):
         run.run()
 
