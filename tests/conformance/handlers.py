@@ -16,6 +16,7 @@ from amadou import (
     Subject,
     ValueSpec,
 )
+from amadou_runtime import TestResult
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
@@ -31,13 +32,17 @@ def event(seconds: float, value: Any = None, key: Any = "k") -> KeyedEvent[Any]:
     return KeyedEvent(key, at(seconds), value)
 
 
-class Recorder(Handler):
-    """Reports each callback to the port `seen`: its kind, key, seconds since the start, watermark, tag or value."""
-
-    seen = SinkSpec(tuple)
+class EventHandler(Handler):
+    """A handler whose records are events."""
 
     def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
         return record
+
+
+class Recorder(EventHandler):
+    """Reports each callback to the port `seen`: its kind, key, seconds since the start, watermark, tag or value."""
+
+    seen = SinkSpec(tuple)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.report("event", subject, event.timestamp, event.value)
@@ -144,7 +149,7 @@ class LateCounter(LateReporter):
         self.total.state_for(subject).value += 1
 
 
-class StateMethods(Handler):
+class StateMethods(EventHandler):
     """Calls the method that an event's value names."""
 
     total = ValueSpec(int, default=0)
@@ -152,9 +157,6 @@ class StateMethods(Handler):
     lists = MapSpec(str, list[int])
     history = ListSpec(list[int])
     results = SinkSpec(object)
-
-    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        return record
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         getattr(self, event.value)(subject)
@@ -357,6 +359,11 @@ class Leaking(Recorder):
     def fail(self, event: KeyedEvent[Any], when: str) -> None:
         if event.value == when:
             raise ValueError(f"no login with {self.token.reveal()}")  # type: ignore[attr-defined]
+
+
+def details(result: TestResult) -> list[Any]:
+    """Return the value or tag of each callback that a `Recorder` reported."""
+    return [callback[4] for callback in result.records("seen")]
 
 
 def job(handler: Handler, *sources: str, **settings: Any) -> Job:

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Recorder, StateMethods, at, event, job
+from tests.conformance.handlers import Recorder, StateMethods, at, details, event, job
 
 from amadou import Handler, KeyedEvent, ListSpec, MapSpec, Subject, ValueSpec
 from amadou.errors import AmadouError, CallbackError, HandlerAttributeError, JobError
@@ -167,7 +167,7 @@ class CachingRates(Recorder):
 @pytest.mark.rule(26)
 def test_cached_properties_and_threads_may_set_handler_attributes(test_run: MakeRun) -> None:
     result = test_run(job(CachingRates())).add_records([event(0), event(1)]).run()
-    assert [seen[4] for seen in result.records("seen")] == [(2, 2), (2, 3)]
+    assert details(result) == [(2, 2), (2, 3)]
 
 
 def test_assigning_a_value_to_a_spec_is_an_error_that_says_how_to_use_the_spec(test_run: MakeRun) -> None:
@@ -237,7 +237,7 @@ def test_a_run_uses_a_copy_of_the_jobs_handler(test_run: MakeRun) -> None:
     test_job = job(Connected())
     for _ in range(2):
         run = test_run(test_job).add_records([event(0), event(0)]).restart().add_record(event(1))
-        assert [seen[4] for seen in run.run().records("seen")] == [[1, 1], [1, 2], [1, 1]]
+        assert details(run.run()) == [[1, 1], [1, 2], [1, 1]]
         run.close()
     assert vars(test_job.handler) == {"received": []}
 

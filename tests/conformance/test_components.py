@@ -30,7 +30,7 @@ class Countdown(Component):
         call(subject, getattr(subject.handler, self.method), number)
 
 
-class Launch(Recorder):
+class StartsCountdown(Recorder):
     """An event starts a countdown from its value, and sets a timer at second 2."""
 
     down = Countdown()
@@ -52,7 +52,7 @@ def ticks(records: list[Any]) -> list[Any]:
 
 @pytest.mark.rule(23)
 def test_timers_of_a_component_fire_in_order_with_other_timers_and_leave_no_state(test_run: MakeRun) -> None:
-    run = test_run(job(Launch())).add_records([event(0, 3), event(0, 1, "b")]).add_watermark(at(10))
+    run = test_run(job(StartsCountdown())).add_records([event(0, 3), event(0, 1, "b")]).add_watermark(at(10))
     result = run.run()
     assert ticks(result.records("seen")) == [
         ("tick", "b", 1, 1),
@@ -68,7 +68,14 @@ def test_timers_of_a_component_fire_in_order_with_other_timers_and_leave_no_stat
 @pytest.mark.on_spark("restart")
 @pytest.mark.rule(8)
 def test_timers_of_a_component_survive_restarts_and_crashes(test_run: MakeRun) -> None:
-    run = test_run(job(Launch())).add_record(event(0, 3)).restart().add_watermark(at(1)).crash().add_watermark(at(2))
+    run = (
+        test_run(job(StartsCountdown()))
+        .add_record(event(0, 3))
+        .restart()
+        .add_watermark(at(1))
+        .crash()
+        .add_watermark(at(2))
+    )
     result = run.restart().add_watermark(at(3)).run()
     assert [seen[:3] for seen in ticks(result.records("seen")) if seen[0] == "tick"] == [
         ("tick", "k", second) for second in (1, 2, 3)
@@ -77,7 +84,7 @@ def test_timers_of_a_component_survive_restarts_and_crashes(test_run: MakeRun) -
 
 @pytest.mark.rule(16)
 def test_state_of_a_component_expires_after_its_ttl(test_run: MakeRun) -> None:
-    class WithTtl(Launch):
+    class WithTtl(StartsCountdown):
         down = Countdown(ttl=timedelta(seconds=5))
 
         def on_event(self, subject: Subject, event: Any) -> None:
@@ -90,7 +97,7 @@ def test_state_of_a_component_expires_after_its_ttl(test_run: MakeRun) -> None:
 
 @pytest.mark.rule(18)
 def test_the_error_of_a_method_that_a_component_calls_names_the_method(test_run: MakeRun) -> None:
-    run = test_run(job(Launch())).add_record(event(0, 13)).add_watermark(at(5))
+    run = test_run(job(StartsCountdown())).add_record(event(0, 13)).add_watermark(at(5))
     with pytest.raises(CallbackError, match="Mistake: thirteen") as caught:
         run.run()
     assert (caught.value.callback, caught.value.key, caught.value.watermark) == ("tick", "k", at(5).isoformat())
@@ -99,7 +106,7 @@ def test_the_error_of_a_method_that_a_component_calls_names_the_method(test_run:
 @pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
 def test_a_failing_call_of_a_component_is_a_dead_letter_and_its_next_timer_fires(test_run: MakeRun) -> None:
-    run = test_run(job(Launch(), on_error="dead_letter")).add_record(event(0, 14)).add_watermark(at(3))
+    run = test_run(job(StartsCountdown(), on_error="dead_letter")).add_record(event(0, 14)).add_watermark(at(3))
     result = run.run()
     assert [seen[3] for seen in ticks(result.records("seen")) if seen[0] == "tick"] == [14, 12]
     assert result.counters == {"ticks": 2}
@@ -114,7 +121,7 @@ def test_a_failing_call_of_a_component_is_a_dead_letter_and_its_next_timer_fires
     assert any("✗ Mistake: thirteen" in str(entry) for entry in result.trace)
 
 
-class Dynamic(Recorder):
+class CreatesCountdowns(Recorder):
     """Creates a countdown for each name in an event's value."""
 
     def __init__(self, recovers: str = "creates") -> None:
@@ -143,7 +150,7 @@ class Dynamic(Recorder):
 def test_on_recover_window_is_called_for_a_due_component_that_does_not_exist_yet(
     test_run: MakeRun, recovers: str
 ) -> None:
-    run = test_run(job(Dynamic(recovers))).add_records([event(0, "x"), event(0, "y")]).add_watermark(at(1))
+    run = test_run(job(CreatesCountdowns(recovers))).add_records([event(0, "x"), event(0, "y")]).add_watermark(at(1))
     run.restart().add_record(event(1, "y")).add_watermark(at(9))
     seen = ticks(run.run().records("seen"))
     assert ("recover", "k", 0, "x") in seen
@@ -157,6 +164,6 @@ def test_on_recover_window_is_called_for_a_due_component_that_does_not_exist_yet
 
 
 def test_a_due_component_that_on_recover_window_does_not_create_is_an_error(test_run: MakeRun) -> None:
-    run = test_run(job(Dynamic("nothing"))).add_record(event(0, "x")).restart().add_watermark(at(9))
+    run = test_run(job(CreatesCountdowns("nothing"))).add_record(event(0, "x")).restart().add_watermark(at(9))
     with pytest.raises(AmadouError, match="on_recover_window"):
         run.run()

@@ -14,7 +14,7 @@ from amadou_plugins.windows import TumblingWindow, Window
 pytestmark = pytest.mark.rule(30)
 
 
-class Strict(Recorder):
+class FailsByValue(Recorder):
     """Fails in the callback that an event's value names."""
 
     window = TumblingWindow(10 * SECOND)
@@ -44,13 +44,13 @@ class Strict(Recorder):
         raise Mistake("not this one")
 
 
-def strict(limit: Any, **settings: Any) -> Any:
-    return job(Strict(), on_error="dead_letter", max_dead_letters=limit, **settings)
+def limited_job(limit: Any, **settings: Any) -> Any:
+    return job(FailsByValue(), on_error="dead_letter", max_dead_letters=limit, **settings)
 
 
 @pytest.mark.on_spark("restart")
 def test_more_dead_letters_than_the_limit_end_the_run_across_batches_and_restarts(test_run: MakeRun) -> None:
-    run = test_run(strict(4)).add_records([event(1, "event"), event(2, "record")]).restart()
+    run = test_run(limited_job(4)).add_records([event(1, "event"), event(2, "record")]).restart()
     run.add_records([event(3, "type"), event(4, "event"), event(5, "fine")])
     assert len(run.run().dead_letters) == 4
     run.restart().add_records([event(6, "event"), event(7, "fine")])
@@ -67,11 +67,11 @@ def test_more_dead_letters_than_the_limit_end_the_run_across_batches_and_restart
 
 
 def test_the_count_of_dead_letters_continues_from_a_snapshot_and_after_closing_a_run(test_run: MakeRun) -> None:
-    first = test_run(strict(3)).add_records([event(1, "event"), event(2, "record")])
+    first = test_run(limited_job(3)).add_records([event(1, "event"), event(2, "record")])
     first.run()
     first.close()
     assert len(first.add_record(event(3, "event")).run().dead_letters) == 3
-    run = test_run(strict(3), snapshot=first.snapshot()).add_record(event(4, "event"))
+    run = test_run(limited_job(3), snapshot=first.snapshot()).add_record(event(4, "event"))
     for continued in (first.add_record(event(4, "event")), run):
         with pytest.raises(TooManyDeadLettersError, match="dead letters: 4, more than max_dead_letters=3"):
             continued.run()
@@ -79,7 +79,7 @@ def test_the_count_of_dead_letters_continues_from_a_snapshot_and_after_closing_a
 
 def test_a_limit_of_zero_allows_no_dead_letters(test_run: MakeRun) -> None:
     with pytest.raises(TooManyDeadLettersError, match="dead letters: 1, more than max_dead_letters=0"):
-        test_run(strict(0)).add_record(event(1, "record")).run()
+        test_run(limited_job(0)).add_record(event(1, "record")).run()
 
 
 @pytest.mark.parametrize(
@@ -94,37 +94,42 @@ def test_a_limit_of_zero_allows_no_dead_letters(test_run: MakeRun) -> None:
 def test_a_fraction_limits_the_failures_of_each_callback(
     test_run: MakeRun, value: str, callback: str, calls: int
 ) -> None:
-    run = test_run(strict(0.2)).add_records([event(1, "fine", key) for key in range(30)])
+    run = test_run(limited_job(0.2)).add_records([event(1, "fine", key) for key in range(30)])
     run.add_records([event(2, value, key) for key in range(10)]).add_watermark(at(60)).end_batch()
     with pytest.raises(TooManyDeadLettersError, match=f"10 of {calls} calls of {callback} failed, more than"):
         run.run()
 
 
 def test_a_fraction_allows_the_first_failures_and_few_failures_among_many_calls(test_run: MakeRun) -> None:
-    run = test_run(strict(0.2)).add_records([event(1, "event", key) for key in range(9)]).end_batch()
+    run = test_run(limited_job(0.2)).add_records([event(1, "event", key) for key in range(9)]).end_batch()
     run.add_records([event(2, "fine", key) for key in range(50)]).add_records([event(3, "event"), event(3, "event")])
     assert len(run.run().dead_letters) == 11
 
 
 @pytest.mark.on_spark("crash")
 def test_a_reprocessed_batch_counts_its_dead_letters_once(test_run: MakeRun) -> None:
-    run = test_run(strict(2)).add_records([event(1, "event"), event(2, "record")]).crash().add_record(event(3, "fine"))
+    run = (
+        test_run(limited_job(2))
+        .add_records([event(1, "event"), event(2, "record")])
+        .crash()
+        .add_record(event(3, "fine"))
+    )
     assert len(run.run().dead_letters) == 2
 
 
 def test_an_invalid_limit_is_an_error_when_the_job_is_created() -> None:
     for limit in (-1, 1.0, 1.5, -2.0, math.inf, math.nan, "many", True):
         with pytest.raises(JobError, match="max_dead_letters must be a non-negative integer, a fraction below 1"):
-            strict(limit)
+            limited_job(limit)
     with pytest.raises(JobError, match='max_dead_letters needs on_error="dead_letter"'):
-        job(Strict(), max_dead_letters=5)
+        job(FailsByValue(), max_dead_letters=5)
     with pytest.raises(JobError, match=r"not 1\.0: write 1 for one dead letter, or None for no limit"):
-        strict(1.0)
-    assert strict(Param("MOST", type=int)).with_params({"MOST": "7"}).max_dead_letters == 7
+        limited_job(1.0)
+    assert limited_job(Param("MOST", type=int)).with_params({"MOST": "7"}).max_dead_letters == 7
 
 
 def test_a_job_parameter_can_set_the_limit_to_a_fraction_or_a_number(test_run: MakeRun) -> None:
-    limited = strict(Param("MOST", type=float))
+    limited = limited_job(Param("MOST", type=float))
     assert limited.with_params({"MOST": "0.5"}).max_dead_letters == 0.5
     run = test_run(limited, params={"MOST": "2"}).add_records([event(second, "event") for second in range(3)])
     with pytest.raises(TooManyDeadLettersError, match="dead letters: 3, more than max_dead_letters=2"):

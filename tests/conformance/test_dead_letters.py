@@ -7,18 +7,14 @@ from typing import Any
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Fragile, Leaking, Mistake, Recorder, at, event, job
+from tests.conformance.handlers import Fragile, Leaking, Mistake, Recorder, at, details, event, job
 
 from amadou import KeyedEvent, MemorySink, MemorySource, Subject
-from amadou_runtime import TestResult, TestRun, run
+from amadou_runtime import TestRun, run
 
 
 def failing_run(test_run: MakeRun, *records: Any) -> TestRun:
     return test_run(job(Fragile(), on_error="dead_letter")).add_records(records)
-
-
-def seen(result: TestResult) -> list[Any]:
-    return [record[4] for record in result.records("seen")]
 
 
 @pytest.mark.parametrize("mistake", ["fail", "unpackable"])
@@ -32,7 +28,7 @@ def test_a_failing_event_undoes_only_its_own_state_timers_and_outputs(test_run: 
         event(5, "b", "third"),
     ]
     result = failing_run(test_run, *records).run()
-    assert seen(result) == ["set", "after", "b"]
+    assert details(result) == ["set", "after", "b"]
     assert (result.state("total", "k"), result.state("seconds", "k")) == (2, {1.0: "set", 3.0: "after"})
     assert [tuple(timer) for timer in result.timers("k")] == [(at(100), "fail"), (at(101), "")]
     assert sorted(result.keys()) == ["k", "third"]
@@ -42,7 +38,7 @@ def test_a_failing_event_undoes_only_its_own_state_timers_and_outputs(test_run: 
 def test_changes_of_a_failing_event_stay_undone_in_later_batches(test_run: MakeRun) -> None:
     run = failing_run(test_run, event(1, "set")).end_batch().add_records([event(2, "fail"), event(3, "a")]).end_batch()
     result = run.add_records([event(4, "fail"), event(5, "b")]).run()
-    assert seen(result) == ["set", "a", "b"]
+    assert details(result) == ["set", "a", "b"]
     assert result.state("seconds", "k") == {1.0: "set", 3.0: "a", 5.0: "b"}
     assert len(result.dead_letters) == 2
 
@@ -50,7 +46,7 @@ def test_changes_of_a_failing_event_stay_undone_in_later_batches(test_run: MakeR
 @pytest.mark.rule(19)
 def test_a_failing_timer_is_a_dead_letter_and_other_timers_fire(test_run: MakeRun) -> None:
     result = failing_run(test_run, event(1, "set")).add_watermark(at(200)).run()
-    assert seen(result) == ["set", ""]
+    assert details(result) == ["set", ""]
     assert (result.state("total", "k"), result.timers("k")) == (2, [])
     (dead_letter,) = result.dead_letters
     assert (dead_letter.callback, dead_letter.key, dead_letter.timestamp, dead_letter.tag) == (
@@ -94,7 +90,7 @@ def test_a_record_that_key_event_cannot_convert_is_one_dead_letter_and_has_no_ev
         test_run, event(1, "a"), "unparsable", several, event(2, "b"), wrong_key, cannot_travel, event(3, "c")
     )
     result = run.end_batch().add_record(event(4, "d")).run()
-    assert seen(result) == ["a", "b", "c", "d"]
+    assert details(result) == ["a", "b", "c", "d"]
     assert [record[3] for record in result.records("seen")] == [None, None, None, 3], "undone events move no watermark"
     dead_letters = result.dead_letters
     assert [dead_letter.callback for dead_letter in dead_letters] == ["key_event"] * 4
@@ -124,7 +120,7 @@ def test_events_of_a_record_are_discarded_if_a_later_event_of_the_record_is_inva
 def test_processing_continues_if_most_events_fail(test_run: MakeRun) -> None:
     records = [event(second, "fail" if second % 3 else "good", f"key-{second % 5}") for second in range(60)]
     result = failing_run(test_run, *records).run()
-    assert seen(result) == ["good"] * 20
+    assert details(result) == ["good"] * 20
     assert len(result.dead_letters) == 40
     keys = result.keys()
     assert sum(result.state("total", key) for key in keys) == 20

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from attrs import frozen
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
+from tests.conformance.handlers import SECOND, START, EventHandler, Mistake, at, event, job
 
-from amadou import Handler, KeyedEvent, SinkSpec, Subject
+from amadou import KeyedEvent, SinkSpec, Subject
 from amadou.errors import CallbackError
 from amadou_plugins.joins import AsOfJoin, IntervalJoin, LatestJoin
 
@@ -19,13 +19,10 @@ class Quote:
     tags: tuple[str, ...] = ()
 
 
-class Joined(Handler):
+class Joined(EventHandler):
     """Collects results: the name of the join, the key, and second and value of each side."""
 
     results = SinkSpec(tuple)
-
-    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        return record
 
     def record(self, what: str, subject: Subject, *sides: KeyedEvent[Any] | None) -> None:
         values = [None if side is None else ((side.timestamp - START) / SECOND, side.value) for side in sides]

@@ -9,7 +9,7 @@ import attrs
 import pytest
 from tests.conformance.batch_reports import BatchReports
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import at, event, job
+from tests.conformance.handlers import EventHandler, at, event, job
 
 from amadou import Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, SinkSpec, Subject
 from amadou.errors import AmadouError, CallbackError, JobError
@@ -46,14 +46,11 @@ def key_of(event: KeyedEvent[Any]) -> Any:
     return event.value
 
 
-class Enriched(Handler):
+class Enriched(EventHandler):
     """Collects the customers that events name."""
 
     customers = Lookup(fetch, key=key_of, batch_size=2, retries=0)
     out = SinkSpec(list)
-
-    def key_event(self, record: Any) -> KeyedEvent[Any]:
-        return record  # type: ignore[no-any-return]
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         wanted = event.value if isinstance(event.value, list) else [event.value]
@@ -97,11 +94,11 @@ class Stored(Enriched):
         self.out.collect(subject, ["timer", None if customer is None else customer.name])
 
 
-class Lenient(Enriched):
+class WithDefault(Enriched):
     customers = Lookup(fetch, key=key_of, batch_size=1, retries=0, on_failure=Customer("unknown"))
 
 
-class Careful(Enriched):
+class WithDeadLetters(Enriched):
     customers = Lookup(fetch, key=key_of, batch_size=1, retries=0, on_failure="dead_letter")
 
 
@@ -124,7 +121,7 @@ def test_callbacks_read_lookup_results_for_the_events_of_their_batch(handler: ty
 
 def test_a_test_run_accepts_a_mapping_in_place_of_the_service(test_run: MakeRun) -> None:
     answers = {"c1": Customer("Zoe"), "c9": OSError("unavailable")}
-    run = test_run(job(Careful(), on_error="dead_letter"), lookups={"customers": answers})
+    run = test_run(job(WithDeadLetters(), on_error="dead_letter"), lookups={"customers": answers})
     result = run.add_record(event(1, "c1")).add_record(event(2, "broken")).add_record(event(3, "c9")).run()
     assert result.records("out") == [["k", "Zoe"], ["k", None]]
     (dead_letter,) = result.dead_letters
@@ -136,12 +133,12 @@ def test_a_test_run_accepts_a_mapping_in_place_of_the_service(test_run: MakeRun)
 
 
 def test_reading_a_lookup_key_that_no_event_requested_is_an_error(test_run: MakeRun) -> None:
-    class Curious(Enriched):
+    class ReadsOtherKey(Enriched):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             self.customers.get(subject, "c2")
 
     with pytest.raises(CallbackError, match="no answer for the key 'c2': only the keys that key= returns"):
-        test_run(job(Curious())).add_record(event(1, "c1")).run()
+        test_run(job(ReadsOtherKey())).add_record(event(1, "c1")).run()
 
 
 def test_an_event_whose_lookup_key_fails_is_a_dead_letter_and_other_events_are_processed(test_run: MakeRun) -> None:
@@ -166,7 +163,7 @@ def test_a_failing_service_ends_the_run(test_run: MakeRun) -> None:
 @pytest.mark.on_spark("lookups")
 def test_only_events_that_need_the_failing_key_become_dead_letters(test_run: MakeRun) -> None:
     result = (
-        test_run(job(Careful(), on_error="dead_letter"))
+        test_run(job(WithDeadLetters(), on_error="dead_letter"))
         .add_record(event(1, "c1"))
         .add_record(event(2, "broken"))
         .add_record(event(3, "c2"))
@@ -179,7 +176,7 @@ def test_only_events_that_need_the_failing_key_become_dead_letters(test_run: Mak
 
 @pytest.mark.on_spark("lookups")
 def test_a_default_replaces_lookup_results_that_cannot_be_fetched(test_run: MakeRun) -> None:
-    result = test_run(job(Lenient())).add_record(event(1, "broken")).add_record(event(2, "c1")).run()
+    result = test_run(job(WithDefault())).add_record(event(1, "broken")).add_record(event(2, "c1")).run()
     assert result.records("out") == [["k", "unknown"], ["k", "Ann"]]
 
 
@@ -287,5 +284,7 @@ def test_invalid_lookups_are_errors_when_the_job_is_created() -> None:
 
     with pytest.raises(JobError, match=r"Without\.customers: no function fetches the answers"):
         job(Without())
-    with pytest.raises(JobError, match=r'Careful\.customers has on_failure="dead_letter": set on_error="dead_letter"'):
-        job(Careful())
+    with pytest.raises(
+        JobError, match=r'WithDeadLetters\.customers has on_failure="dead_letter": set on_error="dead_letter"'
+    ):
+        job(WithDeadLetters())

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Recorder, TimerSetter, at, event, job
+from tests.conformance.handlers import Recorder, TimerSetter, at, details, event, job
 
 
 class Both(TimerSetter):
@@ -61,7 +61,7 @@ def test_timers_of_all_keys_fire_by_timestamp_key_and_tag(test_run: MakeRun) -> 
 @pytest.mark.rule(7)
 def test_events_of_a_key_are_processed_in_the_order_of_their_source_not_of_their_time(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_records([event(5, 0), event(1, 1), event(9, 2), event(1, 3)])
-    assert [seen[4] for seen in run.run().records("seen")] == [0, 1, 2, 3]
+    assert details(run.run()) == [0, 1, 2, 3]
 
 
 @pytest.mark.on_spark("order across partitions")
@@ -80,7 +80,7 @@ def test_sources_are_merged_by_event_time_with_ties_by_source_name(test_run: Mak
     run = test_run(job(Recorder(), "b", "a"))
     run.add_records([event(1, "b1"), event(3, "b3"), event(4, "b4")], source="b")
     run.add_records([event(1, "a1"), event(2, "a2"), event(4, "a4")], source="a")
-    assert [seen[4] for seen in run.run().records("seen")] == ["a1", "b1", "a2", "b3", "a4", "b4"]
+    assert details(run.run()) == ["a1", "b1", "a2", "b3", "a4", "b4"]
 
 
 @pytest.mark.rule(7)
@@ -97,7 +97,7 @@ def test_merging_sources_keeps_the_order_of_each_source(test_run: MakeRun) -> No
     run = test_run(job(Recorder(), "a", "b"))
     run.add_records([event(5, "a5"), event(1, "a1")], source="a")
     run.add_records([event(2, "b2"), event(6, "b6"), event(3, "b3")], source="b")
-    seen = [entry[4] for entry in run.run().records("seen")]
+    seen = details(run.run())
     assert [name for name in seen if name[0] == "a"] == ["a5", "a1"]
     assert [name for name in seen if name[0] == "b"] == ["b2", "b6", "b3"]
     assert seen == ["b2", "a5", "a1", "b6", "b3"]
@@ -128,4 +128,4 @@ class NoneOneOrSeveral(Recorder):
 def test_key_event_can_return_no_event_one_event_or_several(test_run: MakeRun) -> None:
     records = ["none", event(0, "first"), "none", "empty", "two", "none", event(3, "last")]
     run = test_run(job(NoneOneOrSeveral())).add_records(records)
-    assert [record[4] for record in run.run().records("seen")] == ["first", "a", "b", "last"]
+    assert details(run.run()) == ["first", "a", "b", "last"]

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import at, event
+from tests.conformance.handlers import EventHandler, at, event
 from tests.conformance.handlers import job as job_in_memory
 
 from amadou import (
@@ -42,14 +42,11 @@ class Rule:
     tags: list[str] = attrs.Factory(list)
 
 
-class RuleOfEvent(Handler):
+class RuleOfEvent(EventHandler):
     """Emits for each event the rule that its value names; a timer emits the rule `timer`."""
 
     rules = ReferenceSpec(str, Rule, source="rules")
     out = SinkSpec(tuple)
-
-    def key_event(self, record: Any) -> KeyedEvent[Any]:
-        return record  # type: ignore[no-any-return]
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         rule = self.rules.get(subject, event.value)
@@ -157,7 +154,7 @@ def test_a_failed_batch_does_not_change_reference_entries(test_run: MakeRun) -> 
     assert test.add_record(event(2, "a"), "events").run().records("out") == [("a", 3)]
 
 
-class Reading(RuleOfEvent):
+class ReadsAsMapping(RuleOfEvent):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         has = (subject, "a") in self.rules, (subject, "x") in self.rules
         named = [(name, rule.limit) for name, rule in self.rules.items(subject)]
@@ -165,7 +162,7 @@ class Reading(RuleOfEvent):
 
 
 def test_a_reference_reads_like_a_mapping(test_run: MakeRun) -> None:
-    test = test_run(job(Reading())).add_record(rule(1, "a", 3), "rules").add_record(rule(1, "b", 4), "rules")
+    test = test_run(job(ReadsAsMapping())).add_record(rule(1, "a", 3), "rules").add_record(rule(1, "b", 4), "rules")
     result = test.add_record(event(1, "b"), "events").run()
     assert result.records("out") == [(True, False, 2, [("a", 3), ("b", 4)], 4)]
     test.add_record(event(2, "x"), "events")
@@ -194,19 +191,16 @@ def test_an_invalid_reference_update_fails_like_an_invalid_record(test_run: Make
     assert [dead_letter.source for dead_letter in result.dead_letters] == ["rules"]
 
 
-class Limits(Handler):
+class EmitsLimits(EventHandler):
     """Emits an entry for each event."""
 
     out = SinkSpec(tuple)
-
-    def key_event(self, record: Any) -> KeyedEvent[Any]:
-        return record  # type: ignore[no-any-return]
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.out.collect(subject, (subject.key, event.value))
 
 
-class Limited(Handler):
+class ReadsLimits(Handler):
     limits = ReferenceSpec(str, int, source="limits")
     seen = SinkSpec(tuple)
 
@@ -224,9 +218,9 @@ def test_a_port_can_update_a_reference(test_run: MakeRun) -> None:
     made = Job(
         "fed",
         stages={
-            "make": Stage(Limits(), {"in": MemorySource()}),
+            "make": Stage(EmitsLimits(), {"in": MemorySource()}),
             "use": Stage(
-                Limited(), {"limits": FromPort("make", "out"), "events": MemorySource()}, {"seen": MemorySink()}
+                ReadsLimits(), {"limits": FromPort("make", "out"), "events": MemorySource()}, {"seen": MemorySink()}
             ),
         },
     )

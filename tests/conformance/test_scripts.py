@@ -14,7 +14,7 @@ import pytest
 from attrs import frozen
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.conformance.handlers import SECOND, START, at, event, job
+from tests.conformance.handlers import SECOND, START, EventHandler, at, event, job
 from tests.conformance.model import UNPARSABLE, Key, Mistake, Model, Program, Results, Step, program_of
 from tests.conformance.stores import IN_PROCESS, embedded_on
 
@@ -285,14 +285,11 @@ def test_random_scripts_give_the_same_results_on_spark_as_on_the_embedded_engine
 WINDOW = 5
 
 
-class WindowCounter(Handler):
+class WindowCounter(EventHandler):
     """Counts the events of each key in windows of five seconds, and emits each count when its window ends."""
 
     counts = MapSpec(int, int)
     windows = SinkSpec(list)
-
-    def key_event(self, record: KeyedEvent[None]) -> KeyedEvent[None]:
-        return record
 
     def on_event(self, subject: Subject, event: KeyedEvent[None]) -> None:
         window = int((event.timestamp - START) / SECOND) // WINDOW

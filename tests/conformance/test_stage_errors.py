@@ -18,19 +18,19 @@ def failing(keys: list[str]) -> Mapping[str, str]:
     raise OSError("no connection")
 
 
-class Unopened(Top):
+class FailingOpen(Top):
     def open(self) -> None:
         raise OSError("no connection")
 
 
-class Named(Top):
+class FailingLookup(Top):
     names: Lookup[str, str] = Lookup(failing, key=lambda event: event.value.page, retries=0)
 
     def on_event(self, subject: Subject, event: KeyedEvent[PageSum]) -> None:
         self.names.get(subject, event.value.page)
 
 
-class Early(Top):
+class ReturnsLateEvents(Top):
     """Returns events that are late."""
 
     def key_event(self, record: PageSum) -> KeyedEvent[PageSum]:
@@ -39,14 +39,14 @@ class Early(Top):
     def on_event(self, subject: Subject, event: KeyedEvent[PageSum]) -> None: ...
 
 
-class Plain(Top):
+class ReturnsTuple(Top):
     """Returns a tuple in place of an event."""
 
     def key_event(self, record: PageSum) -> Any:
         return (record.page, record.minute, record)
 
 
-class Untimed(Top):
+class ReturnsTextAsTime(Top):
     """Returns an event with a text as its time."""
 
     def key_event(self, record: PageSum) -> KeyedEvent[PageSum]:
@@ -87,21 +87,21 @@ def test_the_error_of_a_callback_names_its_stage(second: int, page: str, parts: 
 
 @pytest.mark.on_spark("errors of workers")
 def test_the_error_of_open_names_its_stage(test_run: MakeRun) -> None:
-    error = failure(test_run, 5, top=Unopened())
-    assert "Unopened.open failed: OSError: no connection" in error
+    error = failure(test_run, 5, top=FailingOpen())
+    assert "FailingOpen.open failed: OSError: no connection" in error
     assert "stage     top" in error
 
 
 @pytest.mark.on_spark("errors of workers")
 def test_the_error_of_a_lookup_names_its_stage(test_run: MakeRun) -> None:
-    assert "stage top: the lookup names cannot fetch the key '/a'" in failure(test_run, 5, top=Named())
+    assert "stage top: the lookup names cannot fetch the key '/a'" in failure(test_run, 5, top=FailingLookup())
 
 
 @pytest.mark.parametrize(
     ("top", "part"),
     [
-        (Plain(), "not the plain tuple ('/a', datetime"),
-        (Untimed(), "the timestamp of KeyedEvent(key='/a', timestamp='noon', value=PageSum(page='/a', "),
+        (ReturnsTuple(), "not the plain tuple ('/a', datetime"),
+        (ReturnsTextAsTime(), "the timestamp of KeyedEvent(key='/a', timestamp='noon', value=PageSum(page='/a', "),
     ],
 )
 def test_the_error_of_an_unusable_event_shows_the_event_and_the_value(top: Top, part: str) -> None:
@@ -112,7 +112,11 @@ def test_the_error_of_an_unusable_event_shows_the_event_and_the_value(top: Top, 
 
 def test_the_warning_about_dropped_events_names_its_stage(caplog: pytest.LogCaptureFixture) -> None:
     views = [view("/a", second) for second in (1, 130, 250)]
-    run(top_pages(MemorySource(views), handlers=(Views(), Early()), late_events="drop"), engine="embedded", flush=True)
+    run(
+        top_pages(MemorySource(views), handlers=(Views(), ReturnsLateEvents()), late_events="drop"),
+        engine="embedded",
+        flush=True,
+    )
     assert "job top-pages.top: 1 of 3 events (33.3 %) were dropped" in caplog.text
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Recorder, at, event
+from tests.conformance.handlers import EventHandler, Recorder, at, event
 
 from amadou import (
     FromPort,
@@ -35,14 +35,11 @@ class SentNumber:
     number: int
 
 
-class Sender(Handler):
+class Sender(EventHandler):
     """Emits the numbers in an event's value; ``("timer", seconds)`` in the value emits 0 when the timer fires."""
 
     out = SinkSpec(SentNumber)
     sent = ValueSpec(int, default=0)
-
-    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        return record
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         for each in event.value:

@@ -238,22 +238,22 @@ class Doubled:
     number: int = attrs.field(converter=lambda number: number * 2)
 
 
-class Own:
+class PlainClass:
     """A class that is neither an attrs class nor a dataclass."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Own) and self.name == other.name
+        return isinstance(other, PlainClass) and self.name == other.name
 
 
-class OwnCodec:
-    def encode(self, value: Own) -> str:
+class PlainClassCodec:
+    def encode(self, value: PlainClass) -> str:
         return value.name
 
-    def decode(self, encoded: str) -> Own:
-        return Own(encoded)
+    def decode(self, encoded: str) -> PlainClass:
+        return PlainClass(encoded)
 
 
 VALUES: dict[str, Any] = {
@@ -264,7 +264,7 @@ VALUES: dict[str, Any] = {
     "union": [1, None, "text"],
     "trip": Trip([Point(1), Point(2, 0.5)]),
     "doubled": Doubled(4),
-    "own": Own("a"),
+    "own": PlainClass("a"),
 }
 VALUES["trip"].visited = 2
 
@@ -279,7 +279,7 @@ class Typed(Recorder):
     union = ValueSpec(list[int | str | None])
     trip = ValueSpec(Trip)
     doubled = ValueSpec(Doubled)
-    own = ValueSpec(Own, codec=OwnCodec())
+    own = ValueSpec(PlainClass, codec=PlainClassCodec())
     results = SinkSpec(dict[str, bool])
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:

@@ -82,7 +82,7 @@ class MigratedAgain(Migrated):
     one = ValueSpec(str, version=2, migrate=lambda stored, version: f"{version}: {stored}")  # type: ignore[assignment]
 
 
-class Misfit(StoresOld):
+class OtherType(StoresOld):
     """Declares a type that cannot be read from the stored value."""
 
     number = ValueSpec(datetime)  # type: ignore[assignment]
@@ -120,7 +120,7 @@ def without_specs(run: TestRun) -> bytes:
     return pack([*parts, {}])
 
 
-@pytest.mark.parametrize("handler", [Misfit, StoresOld], ids=["another type", "an older version"])
+@pytest.mark.parametrize("handler", [OtherType, StoresOld], ids=["another type", "an older version"])
 @pytest.mark.rule(17)
 def test_incompatible_state_is_refused_before_the_first_batch(test_run: MakeRun, handler: type[Handler]) -> None:
     run = restarted_with(test_run, Migrated()) if handler is StoresOld else restarted_with(test_run)
@@ -142,7 +142,7 @@ def test_a_snapshot_of_another_job_is_refused(test_run: MakeRun) -> None:
         test_run(attrs.evolve(job(StoresOld()), name="another"), snapshot=snapshot)
 
 
-@pytest.mark.parametrize("handler", [Misfit, StoresOld], ids=["another type", "an older version"])
+@pytest.mark.parametrize("handler", [OtherType, StoresOld], ids=["another type", "an older version"])
 @pytest.mark.rule(17)
 def test_incompatible_state_of_unknown_specs_is_an_error_that_names_key_spec_and_types(
     test_run: MakeRun, handler: type[Handler]
@@ -152,7 +152,7 @@ def test_incompatible_state_of_unknown_specs_is_an_error_that_names_key_spec_and
         test_run(job(handler()), snapshot=without_specs(run)).add_record(event(0)).run()
     for part in ("of key 'k'", "The state is unchanged"):
         assert part in caught.value.error
-    if handler is Misfit:
+    if handler is OtherType:
         assert "state 'number'" in caught.value.error
         assert "found 5, expected datetime" in caught.value.error
     else:
@@ -164,7 +164,7 @@ def test_unreadable_state_is_not_changed(test_run: MakeRun) -> None:
     before = test_run(job(StoresOld())).add_record(event(0, Old("Ada", 3)))
     snapshot = without_specs(before)
     with pytest.raises(AmadouError):
-        test_run(job(Misfit(), on_error="dead_letter"), snapshot=snapshot).add_record(event(0)).run()
+        test_run(job(OtherType(), on_error="dead_letter"), snapshot=snapshot).add_record(event(0)).run()
     ada = Old("Ada", 3)
     run = test_run(job(StoresOld()), snapshot=snapshot).add_record(event(0))
     assert run.run().records("results") == [[ada, {"a": ada}, [ada], 5]]

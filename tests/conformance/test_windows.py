@@ -7,9 +7,9 @@ import attrs
 import pytest
 from attrs import frozen
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
+from tests.conformance.handlers import SECOND, START, EventHandler, Mistake, at, event, job
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
+from amadou import Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
 from amadou.errors import AmadouError, CallbackError
 from amadou_plugins.aggregates import Collect, Count, Last, Max, Mean, Reduce
 from amadou_plugins.windows import (
@@ -29,13 +29,10 @@ class View:
     ms: float
 
 
-class Recorded(Handler):
+class Recorded(EventHandler):
     """Collects results: a name, and the key, start, end, partial mark and value of a window."""
 
     results = SinkSpec(tuple)
-
-    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        return record
 
     def record(self, what: str, subject: Subject, window: Window, value: Any) -> None:
         start, end = ((time - START) / SECOND for time in window[:2])
@@ -250,7 +247,7 @@ def test_each_open_window_emits_early_results_when_the_watermark_passes_their_ti
     assert [(entry.timestamp - START) / SECOND for entry in result.trace if entry.outputs] == [10, 12, 14, 16]
 
 
-class Bounded(Recorded):
+class TwoActiveWindows(Recorded):
     """Has at most two open windows of a key."""
 
     window = TumblingWindow(timedelta(seconds=10), max_active=2)
@@ -264,7 +261,9 @@ class Bounded(Recorded):
 
 
 def test_windows_beyond_max_active_are_evicted(test_run: MakeRun) -> None:
-    run = test_run(job(Bounded(), watermark_delay=1000)).add_records([event(second) for second in (1, 11, 12, 21)])
+    run = test_run(job(TwoActiveWindows(), watermark_delay=1000)).add_records(
+        [event(second) for second in (1, 11, 12, 21)]
+    )
     run.add_record(event(2)).add_watermark(at(100))
     result = run.run()
     assert [record[2:] for record in result.records("results")] == [
@@ -483,7 +482,7 @@ def test_the_watermark_of_a_job_with_windows_in_memory_rises_with_the_clock_afte
     assert values_of(result, "memory") == [("k", [1, 2])]
 
 
-class Diverting(Recorded):
+class DivertsLateEvents(Recorded):
     window = TumblingWindow(timedelta(seconds=10), late="divert")
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -496,7 +495,7 @@ class Diverting(Recorded):
 
 @pytest.mark.rule(13)
 def test_late_events_are_diverted_with_the_name_of_the_window(test_run: MakeRun) -> None:
-    run = test_run(job(Diverting())).add_record(event(1)).add_watermark(at(10)).add_record(event(9, "late"))
+    run = test_run(job(DivertsLateEvents())).add_record(event(1)).add_watermark(at(10)).add_record(event(9, "late"))
     result = run.run()
     (late,) = result.records("late_events")
     assert (late.by, late.key, late.timestamp, late.value, late.watermark) == ("window", "k", at(9), "late", at(10))
@@ -505,7 +504,7 @@ def test_late_events_are_diverted_with_the_name_of_the_window(test_run: MakeRun)
 
 @pytest.mark.rule(13)
 def test_late_events_that_the_job_drops_are_not_diverted_by_a_window(test_run: MakeRun) -> None:
-    run = test_run(job(Diverting(), late_events="drop", watermark_delay=5)).add_record(event(20)).end_batch()
+    run = test_run(job(DivertsLateEvents(), late_events="drop", watermark_delay=5)).add_record(event(20)).end_batch()
     result = run.add_records([event(14, "dropped"), event(15, "taken")]).add_watermark(at(16)).run()
     assert result.records("late_events") == []
     run.add_record(event(16, "on time, and its window is open")).add_watermark(at(20)).run()

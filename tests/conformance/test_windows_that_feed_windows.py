@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
+from tests.conformance.handlers import SECOND, START, EventHandler, Mistake, at, event, job
 
-from amadou import Handler, KeyedEvent, SinkSpec, Subject
+from amadou import KeyedEvent, SinkSpec, Subject
 from amadou_plugins.aggregates import Count, Sum
 from amadou_plugins.windows import SessionWindow, TumblingWindow, Window
 
 MINUTE = 60
 
 
-class Feeding(Handler):
+class Feeding(EventHandler):
     """Counts events by minute, sums the counts by five minutes, and counts consecutive busy minutes."""
 
     results = SinkSpec(tuple)
@@ -22,9 +22,6 @@ class Feeding(Handler):
     by_five = TumblingWindow(timedelta(minutes=5), {"minutes": Count(), "events": Sum()})
     # the result of a minute is a minute old when the window closes
     busy = SessionWindow(timedelta(minutes=1), Count(), allowed_lateness=timedelta(minutes=1))
-
-    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        return record
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.by_minute.add(subject, event)
