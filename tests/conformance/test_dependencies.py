@@ -322,11 +322,11 @@ def test_held_events_survive_a_restart_and_a_crash(test_run: MakeRun) -> None:
 
 
 def test_a_dependency_change_contains_the_numbers_of_its_batches(test_run: MakeRun) -> None:
-    class Batches(Enrich):
+    class BatchNumbers(Enrich):
         def on_dependency_down(self, change: DependencyChange) -> None:
             self.seen.collect(change.subject, f"{change.since_batch} {change.reached_batch}")
 
-    batches = Batches(test_run(job(ON_WEATHER, handler=Batches())))
+    batches = Batches(test_run(job(ON_WEATHER, handler=BatchNumbers())))
     batches.process(weather=["a 10:00"], activities=["a 10:00"])
     batches.process(weather=["a 10:05"])
     batches.process(activities=["a 10:06"])

@@ -89,7 +89,7 @@ class Yielding(TimerAtOne):
 @pytest.mark.on_spark("dead letters of workers")
 def test_a_callback_that_returns_a_generator_is_a_dead_letter_and_its_changes_are_undone(test_run: MakeRun) -> None:
     run = test_run(job(Yielding(), on_error="dead_letter"))
-    run.add_records([event(0, None, "good"), event(0, "odd", "bad")]).add_watermark(at(1)).end_batch()
+    run.add_records([event(0, None, "good"), event(0, "yield", "bad")]).add_watermark(at(1)).end_batch()
     dead_letters = run.run().dead_letters
     assert [(dead_letter.callback, dead_letter.key) for dead_letter in dead_letters] == [
         ("on_event", "bad"),

@@ -191,10 +191,10 @@ def test_each_invalid_value_in_a_callback_is_a_dead_letter_and_other_events_are_
     assert [(dead_letter.callback, dead_letter.record.value) for dead_letter in dead_letters] == [
         ("on_event", name) for name in MISTAKES
     ]
-    for dead_letter, told in zip(dead_letters, MISTAKES.values(), strict=True):
-        assert dead_letter.error.startswith(told)
+    for dead_letter, message in zip(dead_letters, MISTAKES.values(), strict=True):
+        assert dead_letter.error.startswith(message)
     deep = [dead_letter.error for dead_letter in dead_letters if "many" in dead_letter.record.value]
-    assert all("nested deeper than 64 tuples, sets or classes, or 1,024 lists" in told for error in deep)
+    assert all("nested deeper than 64 tuples, sets or classes, or 1,024 lists" in error for error in deep)
 
 
 @pytest.mark.rule(1, 31)

@@ -41,8 +41,8 @@ async def fetch_async(keys: list[str]) -> dict[str, Customer]:
 
 
 def key_of(event: KeyedEvent[Any]) -> Any:
-    if event.value == "odd":
-        raise KeyError("odd")
+    if event.value == "invalid":
+        raise KeyError("invalid")
     return event.value
 
 
@@ -145,10 +145,10 @@ def test_an_event_whose_lookup_key_fails_is_a_dead_letter_and_other_events_are_p
     failing = attrs.evolve(
         job(Enriched()), on_error="dead_letter", sinks={"out": MemorySink(), "dead_letters": MemorySink()}
     )
-    result = test_run(failing).add_record(event(1, "odd")).add_record(event(2, "c1")).run()
+    result = test_run(failing).add_record(event(1, "invalid")).add_record(event(2, "c1")).run()
     assert result.records("out") == [["k", "Ann"]]
     (dead_letter,) = result.dead_letters
-    assert "the lookup's function key= failed on an event of the batch (KeyError: 'odd')" in dead_letter.error
+    assert "the lookup's function key= failed on an event of the batch (KeyError: 'invalid')" in dead_letter.error
 
 
 @pytest.mark.on_spark("lookups")

@@ -215,7 +215,7 @@ class ReadsLimits(Handler):
 @pytest.mark.several_stages
 def test_a_port_can_update_a_reference(test_run: MakeRun) -> None:
     """Rules a and 36."""
-    made = Job(
+    fed_job = Job(
         "fed",
         stages={
             "make": Stage(EmitsLimits(), {"in": MemorySource()}),
@@ -224,7 +224,7 @@ def test_a_port_can_update_a_reference(test_run: MakeRun) -> None:
             ),
         },
     )
-    test = test_run(made).add_record(event(5, 1, "a"), "in").add_record(event(9, 2, "a"), "in")
+    test = test_run(fed_job).add_record(event(5, 1, "a"), "in").add_record(event(9, 2, "a"), "in")
     test.add_record(event(7, 3, "a"), "in").add_event(event(1, "a", "k"), "events")
     result = test.run()
     assert result.records("seen") == [("a", 2)]
@@ -237,9 +237,9 @@ def test_a_run_on_spark_reads_a_reference(spark: Any, store: Any) -> None:
     """Rule b: in a run with several key ranges."""
     rules = MemorySource([rule(1, f"r{number}", number) for number in range(100)])
     events = MemorySource([event(2, f"r{number}", f"k{number}") for number in range(100)])
-    made = Job("fraud", RuleOfEvent(), {"events": events, "rules": rules}, {"out": MemorySink()}, state=store)
-    run(made, trigger="available-now")
-    outputs = made.sinks["out"].records  # type: ignore[union-attr]
+    rules_job = Job("fraud", RuleOfEvent(), {"events": events, "rules": rules}, {"out": MemorySink()}, state=store)
+    run(rules_job, trigger="available-now")
+    outputs = rules_job.sinks["out"].records  # type: ignore[union-attr]
     assert sorted(each for each in outputs if each[0] != "timer") == sorted((f"r{n}", n) for n in range(100))
 
 
@@ -277,17 +277,17 @@ def test_savepoints_contain_reference_entries(tmp_path: Path) -> None:
 def test_reference_entries_move_between_engines_and_survive_rescaling(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "0.jsonl").write_text('{"name": "r7", "second": 1, "limit": 7}\n')
-    bring(tmp_path, 1, "r7")
+    add_events(tmp_path, 1, "r7")
     run(stream_job(tmp_path), engine="embedded", to_savepoint=str(tmp_path / "first"))
     state = str(tmp_path / "state")
-    bring(tmp_path, 2, "r7", "r8")
+    add_events(tmp_path, 2, "r7", "r8")
     (tmp_path / "rules" / "1.jsonl").write_text('{"name": "r8", "second": 1, "limit": 8}\n')
     run(stream_job(tmp_path), checkpoint=state, from_savepoint=str(tmp_path / "first"), trigger="available-now")
     rescale(spark, state, partitions=3)
-    bring(tmp_path, 3, "r7", "r8")
+    add_events(tmp_path, 3, "r7", "r8")
     second = str(tmp_path / "second")
     run(stream_job(tmp_path), checkpoint=state, to_savepoint=second, trigger="available-now")
-    bring(tmp_path, 4, "r7", "r8")
+    add_events(tmp_path, 4, "r7", "r8")
     run(stream_job(tmp_path), engine="embedded", from_savepoint=second)
     limits = sorted((name, limit) for name, limit, _ in seen(tmp_path))
     assert limits == [("r7", 7)] * 4 + [("r8", 8)] * 3
@@ -416,7 +416,7 @@ class LimitOfName(Handler):
         self.seen.collect(subject, (event.value, self.limits.get(subject, event.value), self.limits.size(subject)))
 
 
-def bring(directory: Path, number: int, *names: str) -> None:
+def add_events(directory: Path, number: int, *names: str) -> None:
     lines = "".join(json.dumps({"name": name, "second": number}) + "\n" for name in names)
     (directory / "in").mkdir(exist_ok=True)
     (directory / f"part-{number}").write_text(lines)
@@ -432,14 +432,14 @@ def seen(directory: Path) -> list[Any]:
 def test_a_table_is_read_before_the_first_batch(engine: str, tmp_path: Path) -> None:
     """Rule e."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
-    bring(tmp_path, 1, "a", "x")
+    add_events(tmp_path, 1, "a", "x")
     run(table_job(tmp_path), engine=engine, trigger="available-now")  # type: ignore[arg-type]
     assert sorted(seen(tmp_path), key=str) == [("a", 1, 2), ("x", None, 2)]
 
 
 def test_a_table_that_cannot_be_read_is_an_error_at_the_start(engine: str, tmp_path: Path) -> None:
     """Rule e."""
-    bring(tmp_path, 1, "a")
+    add_events(tmp_path, 1, "a")
     with pytest.raises(SourceError, match="cannot read the table"):
         run(table_job(tmp_path), engine=engine, trigger="available-now")  # type: ignore[arg-type]
     (tmp_path / "table").write_text("a one\n")
@@ -451,7 +451,7 @@ def test_a_table_that_cannot_be_read_is_an_error_at_the_start(engine: str, tmp_p
 def test_a_table_is_read_again_at_each_interval_and_by_the_next_run(spark: Any, tmp_path: Path) -> None:
     """Rule e: rows that the table no longer has are removed. If the table cannot be read, its rows stay."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
-    bring(tmp_path, 1, "a")
+    add_events(tmp_path, 1, "a")
     running = start(
         table_job(tmp_path, timedelta(seconds=0.2)), spark, checkpoint=str(tmp_path / "state"), trigger="1 second"
     )
@@ -459,17 +459,17 @@ def test_a_table_is_read_again_at_each_interval_and_by_the_next_run(spark: Any, 
         wait_for(lambda: len(seen(tmp_path)) == 1)
         (tmp_path / "table").write_text("b 3\nc 4\nd 5\n")
         time.sleep(0.3)
-        bring(tmp_path, 2, "a", "b")
+        add_events(tmp_path, 2, "a", "b")
         wait_for(lambda: len(seen(tmp_path)) == 3)
         (tmp_path / "table").unlink()
         time.sleep(0.3)
-        bring(tmp_path, 3, "c")
+        add_events(tmp_path, 3, "c")
         wait_for(lambda: len(seen(tmp_path)) == 4)
     finally:
         running.stop()
     assert sorted(seen(tmp_path), key=str) == [("a", 1, 2), ("a", None, 3), ("b", 3, 3), ("c", 4, 3)]
     (tmp_path / "table").write_text("d 6\n")
-    bring(tmp_path, 4, "c", "d")
+    add_events(tmp_path, 4, "c", "d")
     run(table_job(tmp_path), checkpoint=str(tmp_path / "state"), trigger="available-now")
     assert sorted(seen(tmp_path)[4:], key=str) == [("c", None, 1), ("d", 6, 1)]
 
@@ -480,14 +480,14 @@ def test_a_reprocessed_batch_sees_the_same_rows_of_a_table(
 ) -> None:
     """Rule e: the table changes between the crash and the next run."""
     (tmp_path / "table").write_text("a 1\n")
-    bring(tmp_path, 1, "a")
+    add_events(tmp_path, 1, "a")
     job, state = table_job(tmp_path), str(tmp_path / "state")
     with monkeypatch.context() as patch:
         patch.setattr(JsonLinesSink, "commit", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
         with pytest.raises(SinkError, match="crash"):
             run(job, checkpoint=state, trigger="available-now")
     (tmp_path / "table").write_text("a 2\nb 2\n")
-    bring(tmp_path, 2, "a")
+    add_events(tmp_path, 2, "a")
     run(table_job(tmp_path), checkpoint=state, trigger="available-now")
     assert seen(tmp_path) == [("a", 1, 1), ("a", 2, 2)]
 
@@ -498,11 +498,11 @@ def test_reference_entries_survive_a_restart_on_spark(
 ) -> None:
     """Rules b and 20: files of changes, and the file with all entries that replaces them."""
     monkeypatch.setattr(reference_files, "_LARGE", 300)
-    made, state = stream_job(tmp_path), str(tmp_path / "state")
+    limits_job, state = stream_job(tmp_path), str(tmp_path / "state")
     for number in range(6):
-        bring_limits(tmp_path, number, range(30))
-        bring(tmp_path, number, "r7")
-        run(made, checkpoint=state, trigger="available-now")
+        add_limits(tmp_path, number, range(30))
+        add_events(tmp_path, number, "r7")
+        run(limits_job, checkpoint=state, trigger="available-now")
     assert sorted(each[:2] for each in seen(tmp_path)) == [("r7", number * 100 + 7) for number in range(6)]
     files = sorted(path.name for path in (tmp_path / "state" / "references" / "limits").iterdir())
     assert any(name.endswith("-all") for name in files)
@@ -513,25 +513,25 @@ def test_reference_entries_survive_a_restart_on_spark(
 def test_reference_entries_survive_a_crash_between_the_file_with_all_entries_and_the_end_of_the_batch(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rules b and 20: the files that the new one replaces are needed until its batch is completed."""
+    """Rules b and 20: the replaced files are needed until the batch of the new file is completed."""
     monkeypatch.setattr(reference_files, "_LARGE", 300)
-    made, state = stream_job(tmp_path), str(tmp_path / "state")
-    bring_limits(tmp_path, 0, range(5))
-    bring(tmp_path, 0, "r0")
-    run(made, checkpoint=state, trigger="available-now")
-    bring_limits(tmp_path, 1, range(5, 100))
+    limits_job, state = stream_job(tmp_path), str(tmp_path / "state")
+    add_limits(tmp_path, 0, range(5))
+    add_events(tmp_path, 0, "r0")
+    run(limits_job, checkpoint=state, trigger="available-now")
+    add_limits(tmp_path, 1, range(5, 100))
     with monkeypatch.context() as patch:
         patch.setattr(RunClock, "end", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
         with pytest.raises(SinkError, match="crash"):
-            run(made, checkpoint=state, trigger="available-now")
+            run(limits_job, checkpoint=state, trigger="available-now")
     assert list((tmp_path / "state" / "references" / "limits").glob("*-all"))
-    bring(tmp_path, 3, "r4", "r99")
-    run(made, checkpoint=state, trigger="available-now")
+    add_events(tmp_path, 3, "r4", "r99")
+    run(limits_job, checkpoint=state, trigger="available-now")
     assert sorted(seen(tmp_path)) == [("r0", 0, 5), ("r4", 4, 100), ("r99", 199, 100)]
 
 
-def bring_limits(directory: Path, number: int, limits: range) -> None:
-    """Bring limits with names such as r7, which contain the number."""
+def add_limits(directory: Path, number: int, limits: range) -> None:
+    """Add limits with names such as r7, each of which contains the number."""
     lines = [{"name": f"r{each}", "second": number, "limit": number * 100 + each} for each in limits]
     (directory / "rules").mkdir(exist_ok=True)
     (directory / f"rules-{number}").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -590,9 +590,9 @@ def watching_job(directory: Path, refresh: timedelta | None = None, state: Any =
 def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tmp_path: Path) -> None:
     """Rule d: even if no data arrives."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
-    bring(tmp_path, 1, "x", "y")
-    made, checkpoint = watching_job(tmp_path, timedelta(seconds=0.2), state), str(tmp_path / "state")
-    running = start(made, spark, checkpoint=checkpoint, trigger="100 milliseconds")
+    add_events(tmp_path, 1, "x", "y")
+    rows_job, checkpoint = watching_job(tmp_path, timedelta(seconds=0.2), state), str(tmp_path / "state")
+    running = start(rows_job, spark, checkpoint=checkpoint, trigger="100 milliseconds")
     try:
         wait_for(lambda: running.summary.counts.keys == 2)
         (tmp_path / "table").write_text("b 3\nc 4\n")
@@ -603,7 +603,7 @@ def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tm
         running.stop()
     assert sorted(seen(tmp_path)) == [(key, ["a", "b", "c"], [None, 3, 4]) for key in ("x", "y")]
     (tmp_path / "table").write_text("c 5\n")
-    run(made, checkpoint=checkpoint, trigger="available-now")
+    run(rows_job, checkpoint=checkpoint, trigger="available-now")
     assert sorted(seen(tmp_path)[2:]) == [(key, ["b", "c"], [None, 5]) for key in ("x", "y")]
 
 
@@ -612,18 +612,18 @@ def test_a_reprocessed_batch_notifies_keys_of_changed_rows_once(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rules d and e: the table changes between the crash and the next run. A run that ends reads the table once."""
-    made = watching_job(tmp_path, timedelta(milliseconds=1))
+    limits_job = watching_job(tmp_path, timedelta(milliseconds=1))
     (tmp_path / "table").write_text("a 1\n")
-    bring(tmp_path, 1, "x")
+    add_events(tmp_path, 1, "x")
     state = str(tmp_path / "state")
-    run(made, checkpoint=state, trigger="available-now")
+    run(limits_job, checkpoint=state, trigger="available-now")
     (tmp_path / "table").write_text("a 2\n")
     with monkeypatch.context() as patch:
         patch.setattr(JsonLinesSink, "commit", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
         with pytest.raises(SinkError, match="crash"):
-            run(made, checkpoint=state, trigger="available-now")
+            run(limits_job, checkpoint=state, trigger="available-now")
     (tmp_path / "table").write_text("a 3\n")
-    run(made, checkpoint=state, trigger="available-now")
+    run(limits_job, checkpoint=state, trigger="available-now")
     assert seen(tmp_path) == [("x", ["a"], [2]), ("x", ["a"], [3])]
 
 
@@ -633,7 +633,7 @@ def test_keys_are_notified_of_changed_rows_after_rescaling_and_from_a_savepoint(
     (tmp_path / "table").write_text("a 1\n")
     state, saved = str(tmp_path / "state"), str(tmp_path / "saved")
     for number in range(3):
-        bring(tmp_path, number, "x")
+        add_events(tmp_path, number, "x")
         (tmp_path / "table").write_text(f"a {number}\n")
         run(watching_job(tmp_path), checkpoint=state, trigger="available-now")
     assert seen(tmp_path) == [("x", ["a"], [number]) for number in (1, 2)]

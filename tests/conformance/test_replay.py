@@ -47,7 +47,7 @@ class Words(Handler):
 
 
 class Broken(Words):
-    """Fails at bad words, odd records and timers."""
+    """Fails at bad words, marked records and timers."""
 
     def key_event(self, record: str) -> KeyedEvent[str]:
         return super().key_event(record)
@@ -65,10 +65,10 @@ class Repaired(Words):
     """Fails only at records without a word."""
 
     def key_event(self, record: str) -> KeyedEvent[str]:
-        return super().key_event(record.removeprefix("odd,"))
+        return super().key_event(record.removeprefix("marked,"))
 
 
-RECORDS = ["a,0,one", "a,1,bad", "b,1,!two", "a,2,bad", "a,60,three", "odd,a,3", "odd,a,4,four"]
+RECORDS = ["a,0,one", "a,1,bad", "b,1,!two", "a,2,bad", "a,60,three", "marked,a,3", "marked,a,4,four"]
 
 
 @pytest.fixture

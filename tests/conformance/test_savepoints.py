@@ -40,8 +40,8 @@ MOVES = ("start", "rescale", "groups", "log", "back")
 
 @contextmanager
 def directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="amadou-savepoints-") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="amadou-savepoints-") as path:
+        yield Path(path)
 
 
 def job_of(script: Script) -> Job:

@@ -361,19 +361,20 @@ def test_on_recover_window_must_return_a_window_with_the_name_of_the_due_window(
 
 
 class FailingRecovery(WindowsByName):
-    def __init__(self, makes: bool) -> None:
+    def __init__(self, returns_window: bool) -> None:
         super().__init__()
-        self.makes = makes
+        self.returns_window = returns_window
 
     def on_recover_window(self, name: str, subject: Subject) -> Any:
-        return TumblingWindow(timedelta(seconds=10), name=name) if self.makes else {}[name]
+        return TumblingWindow(timedelta(seconds=10), name=name) if self.returns_window else {}[name]
 
 
 @pytest.mark.parametrize(
-    ("makes", "message"), [(False, "KeyError: 'a-10'"), (True, "no function receives the window's results: mark")]
+    ("returns_window", "message"),
+    [(False, "KeyError: 'a-10'"), (True, "no function receives the window's results: mark")],
 )
-def test_the_error_of_on_recover_window_says_how_to_retire_the_window(makes: bool, message: str) -> None:
-    failing = job(FailingRecovery(makes), late_events="divert", on_error="dead_letter")
+def test_the_error_of_on_recover_window_says_how_to_retire_the_window(returns_window: bool, message: str) -> None:
+    failing = job(FailingRecovery(returns_window), late_events="divert", on_error="dead_letter")
     run = TestRun(failing, engine="embedded").add_record(event(1, "a-10")).restart().add_watermark(at(20))
     with pytest.raises(
         CallbackError, match=rf"(?s)FailingRecovery.on_recover_window failed: .*{message}.*key +'k'"

@@ -28,7 +28,7 @@ class CreatesWindow(Recorder):
         self.create = create
 
     def window(self) -> Any:
-        return self.create(name="made", on_close=self.closed)
+        return self.create(name="created", on_close=self.closed)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window().add(subject, event)
@@ -65,7 +65,7 @@ def test_a_window_created_with_another_size_ends_the_run_and_its_state_is_unchan
         run.add_watermark(at(500)).end_batch()
     else:
         run.add_record(event(3, 1))
-    unreadable = r"StateDecodeError: state 'made' of key 'k': found Tumb.*The state is unchanged"
+    unreadable = r"StateDecodeError: state 'created' of key 'k': found Tumb.*The state is unchanged"
     with pytest.raises(CallbackError, match=unreadable):
         run.run()
     back = test_run(job(CreatesWindow(tumbling(10))), snapshot=snapshot)
@@ -73,7 +73,7 @@ def test_a_window_created_with_another_size_ends_the_run_and_its_state_is_unchan
 
 
 class DeclaresWindow(Recorder, VectorizedHandler):
-    window = TumblingWindow(20 * SECOND, name="made")
+    window = TumblingWindow(20 * SECOND, name="created")
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window.add(subject, event)
@@ -89,7 +89,7 @@ def test_a_declared_window_and_a_window_created_at_run_time_of_another_size_cann
     test_run: MakeRun,
 ) -> None:
     declares_window = DeclaresWindow()
-    declares_window.delegates_to = "made"
+    declares_window.delegates_to = "created"
     run = (
         test_run(job(declares_window)).add_record(event(1)).restart(CreatesWindow()).add_watermark(at(500)).end_batch()
     )
@@ -110,7 +110,7 @@ class CreatesJoin(Recorder):
         self.tolerance = tolerance
 
     def join(self) -> AsOfJoin:
-        return AsOfJoin(left="in", right="more", tolerance=self.tolerance, name="made", on_match=self.matched)
+        return AsOfJoin(left="in", right="more", tolerance=self.tolerance, name="created", on_match=self.matched)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.join().add(subject, event)
@@ -131,9 +131,9 @@ def joining(tolerance: timedelta | None = 5 * SECOND) -> Job:
     [
         (
             9 * SECOND,
-            r"tolerance was 0:00:05 and is now 0:00:09.*keep creating the join 'made' with its old settings until",
+            r"tolerance was 0:00:05 and is now 0:00:09.*keep creating the join 'created' with its old settings until",
         ),
-        (None, r"the join 'made' of key 'k' is due.*to drop its stored state"),
+        (None, r"the join 'created' of key 'k' is due.*to drop its stored state"),
     ],
 )
 @pytest.mark.rule(27)
@@ -155,7 +155,7 @@ def test_errors_about_a_join_created_at_run_time_call_it_a_join(
 def test_a_window_with_a_retired_name_ends_the_run_and_its_state_is_unchanged(test_run: MakeRun) -> None:
     first_run = test_run(job(CreatesWindow())).add_record(event(1))
     first_run.run()
-    retiring = job(CreatesWindow(), retired={"made": "keep"}, on_error="dead_letter")
+    retiring = job(CreatesWindow(), retired={"created": "keep"}, on_error="dead_letter")
     with pytest.raises(AmadouError, match="retired"):
         test_run(retiring, snapshot=first_run.snapshot()).add_record(event(2)).run()
     assert closed(first_run.add_watermark(at(500)).end_batch()) == [1]
