@@ -26,7 +26,7 @@ from amadou_runtime import TestRun
 ON_WEATHER = DependsOn("activities", on="weather")
 
 
-def at(clock: str) -> datetime:
+def time_of_day(clock: str) -> datetime:
     """Return a time of the day such as ``10:05``."""
     return datetime.strptime(clock, "%H:%M").replace(2025, 1, 1, tzinfo=timezone.utc)
 
@@ -43,7 +43,7 @@ class Enrich(Handler):
 
     def key_event(self, record: str) -> KeyedEvent[str]:
         key, time = record.split()
-        return KeyedEvent(key, at(time), time)
+        return KeyedEvent(key, time_of_day(time), time)
 
     def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
         weather = self.weather.state_for(subject)
@@ -229,7 +229,7 @@ class CountsByMinute(Handler):
 
     def key_event(self, record: str) -> KeyedEvent[str]:
         key, time = record.split()
-        return KeyedEvent(key, at(time), time)
+        return KeyedEvent(key, time_of_day(time), time)
 
     def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
         if subject.source == "activities":
