@@ -145,7 +145,6 @@ def test_other_keys_and_sources_are_processed_while_a_source_is_down(test_run: M
     assert batches.process(activities=["b 11:31"]) == ["b 11:31: news 10:05 press 10:06 weather 11:30"]
 
 
-@pytest.mark.on_spark("order across partitions")
 def test_an_event_of_any_key_shows_that_its_source_is_up(test_run: MakeRun) -> None:
     batches = Batches(test_run(job(ON_WEATHER)))
     batches.process(weather=["a 10:00"])
@@ -336,7 +335,6 @@ def test_a_dependency_change_contains_the_numbers_of_its_batches(test_run: MakeR
     assert outputs[1] == "5 4", "down because of an event that was already held"
 
 
-@pytest.mark.on_spark("errors of workers")
 def test_the_error_of_on_dependency_down_names_the_callback_and_the_source(test_run: MakeRun) -> None:
     class Failing(Enrich):
         def on_dependency_down(self, change: DependencyChange) -> None:

@@ -50,7 +50,6 @@ def test_the_traceback_of_the_users_code_comes_first(test_run: MakeRun) -> None:
     assert shown.index("not this one") < shown.index("Failing.on_event failed")
 
 
-@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(18)
 def test_the_error_of_a_timer_names_the_timer(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "set")).add_watermark(at(200)))

@@ -151,7 +151,6 @@ def test_an_event_whose_lookup_key_fails_is_a_dead_letter_and_other_events_are_p
     assert "the lookup's function key= failed on an event of the batch (KeyError: 'invalid')" in dead_letter.error
 
 
-@pytest.mark.on_spark("lookups")
 def test_a_failing_service_ends_the_run(test_run: MakeRun) -> None:
     run = test_run(job(Enriched())).add_record(event(1, "c1")).add_record(event(2, "broken"))
     with pytest.raises(

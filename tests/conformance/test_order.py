@@ -91,7 +91,6 @@ def test_the_order_of_a_keys_events_does_not_depend_on_other_keys(test_run: Make
         assert [seen[4] for seen in run.run().records("seen") if seen[1] == "k"] == ["a1", "b2"]
 
 
-@pytest.mark.on_spark("order across partitions")
 @pytest.mark.rule(7)
 def test_merging_sources_keeps_the_order_of_each_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "a", "b"))

@@ -357,7 +357,6 @@ def test_of_many_keys_only_those_that_watch_a_reference_are_notified(test_run: M
     assert [each[0] for each in changes_of(result)] == sorted(keys[::100])
 
 
-@pytest.mark.on_spark("references")
 def test_a_failing_on_reference_changed_is_a_dead_letter(test_run: MakeRun) -> None:
     """Rules d and 19."""
     test = test_run(job(Watcher(), on_error="dead_letter"))

@@ -41,8 +41,7 @@ def test_a_restart_creates_a_new_handler_and_keeps_state_and_timers(test_run: Ma
     assert [timer.timestamp for timer in result.timers("k")] == [at(100)]
 
 
-@pytest.mark.on_spark("crash")
-@pytest.mark.parametrize("after", [0, 1, 2, None])
+@pytest.mark.parametrize("after", [0, pytest.param(1, marks=pytest.mark.on_spark("crash")), 2, None])
 @pytest.mark.rule(20)
 def test_a_reprocessed_batch_counts_once(test_run: MakeRun, after: int | None) -> None:
     test_job = job(Counter())
@@ -91,7 +90,6 @@ def test_a_test_run_can_set_state_and_timers_between_batches(test_run: MakeRun) 
     assert (result.state("total", "k"), result.state("lists", "k"), result.timers("k")) == (52, {"a": [1]}, [])
 
 
-@pytest.mark.on_spark("restart")
 def test_a_test_run_can_clear_all_state_of_a_key(test_run: MakeRun) -> None:
     run = test_run(job(StateMethods())).set_state(StateMethods.history, "k", [[1]])
     assert run.add_record(event(1, "add_one", "other")).run().keys() == ["k", "other"]

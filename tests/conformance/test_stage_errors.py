@@ -61,7 +61,6 @@ def failure(test_run: Callable[[Job], TestRun], second: int, page: str = "/a", t
     return str(caught.value)
 
 
-@pytest.mark.on_spark("errors of workers")
 @pytest.mark.parametrize(
     ("second", "page", "parts"),
     [
@@ -76,7 +75,12 @@ def failure(test_run: Callable[[Job], TestRun], second: int, page: str = "/a", t
                 "record    PageSum(page='/bad', minute=",
             ],
         ),
-        (5, "/odd", ["Top.on_event failed", "stage     top", "value=PageSum(page='/odd'"]),
+        pytest.param(
+            5,
+            "/odd",
+            ["Top.on_event failed", "stage     top", "value=PageSum(page='/odd'"],
+            marks=pytest.mark.on_spark("errors of workers"),
+        ),
         (5, "/late", ["Top.on_timer_expired failed", "stage     top", "record    timer 2025-01-01T00:02:00"]),
     ],
 )
@@ -85,14 +89,12 @@ def test_the_error_of_a_callback_names_its_stage(second: int, page: str, parts: 
     assert [part for part in parts if part not in error] == [], error
 
 
-@pytest.mark.on_spark("errors of workers")
 def test_the_error_of_open_names_its_stage(test_run: MakeRun) -> None:
     error = failure(test_run, 5, top=FailingOpen())
     assert "FailingOpen.open failed: OSError: no connection" in error
     assert "stage     top" in error
 
 
-@pytest.mark.on_spark("errors of workers")
 def test_the_error_of_a_lookup_names_its_stage(test_run: MakeRun) -> None:
     assert "stage top: the lookup names cannot fetch the key '/a'" in failure(test_run, 5, top=FailingLookup())
 

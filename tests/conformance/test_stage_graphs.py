@@ -172,7 +172,7 @@ def test_random_graphs_of_stages_emit_the_results_of_one_pass_over_sorted_input(
 
 @pytest.mark.spark
 def test_random_graphs_of_stages_on_spark_emit_the_results_of_one_pass_over_sorted_input(spark: Any) -> None:
-    @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(scripts().filter(lambda script: len(script.nodes) > 2 and len(script.cuts) > 1))
     def same(script: Script) -> None:
         assert results_of(script, engine="both", spark=spark) == expected(script)

@@ -155,7 +155,6 @@ def test_the_watermark_delay_of_a_port_is_subtracted(test_run: MakeRun) -> None:
     assert result.watermark == at(15)
 
 
-@pytest.mark.on_spark("stages")
 def test_idle_sources_of_a_stage_do_not_hold_back_its_watermark(test_run: MakeRun) -> None:
     """Rule c."""
     first = Stage(Sender(), {"in": MemorySource()})
@@ -193,7 +192,6 @@ def test_values_before_1970_reach_the_next_stage_in_order_of_time(test_run: Make
     assert [each.value for each in test.run().events("fed")] == [("b", 2), ("a", 1)]
 
 
-@pytest.mark.on_spark("stages")
 def test_a_stage_merges_sources_and_ports_by_time(test_run: MakeRun) -> None:
     """Rules d and 7 b."""
     first = Stage(Sender(), {"in": MemorySource()})
@@ -287,8 +285,7 @@ def test_a_dead_letter_of_one_stage_does_not_affect_other_stages(test_run: MakeR
     )
 
 
-@pytest.mark.on_spark("stages")
-@pytest.mark.parametrize("stage", ["first", "middle", "last"])
+@pytest.mark.parametrize("stage", ["first", pytest.param("middle", marks=pytest.mark.on_spark("stages")), "last"])
 def test_a_crash_in_any_stage_does_not_change_the_results(test_run: MakeRun, stage: str) -> None:
     """Rules e and 20."""
 
@@ -411,7 +408,6 @@ def test_a_test_run_can_add_records_to_any_stage(test_run: MakeRun) -> None:
     ]
 
 
-@pytest.mark.on_spark("stages")
 def test_a_test_run_can_set_state_and_timers_of_a_stage(test_run: MakeRun) -> None:
     test = test_run(two_stages()).set_state(Sender.sent, "k", 41).set_timer("k", at(5), stage="first")
     result = test.add_event(event(9, [1])).add_watermark().run()
@@ -443,7 +439,6 @@ class ForwardsValues(Handler):
         self.out.collect(subject, event.value)
 
 
-@pytest.mark.on_spark("stages")
 def test_the_error_of_a_value_that_cannot_be_encoded_names_the_port(test_run: MakeRun) -> None:
     class Typed(ForwardsValues):
         out = SinkSpec(int)

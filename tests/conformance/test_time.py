@@ -11,7 +11,6 @@ from amadou import KeyedEvent
 from amadou.errors import CallbackError
 
 
-@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(1)
 def test_a_naive_timestamp_is_an_error_that_names_handler_and_record(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_record(KeyedEvent("k", datetime(2025, 1, 1), "the record"))
@@ -78,7 +77,6 @@ def test_the_slowest_source_holds_back_the_watermark(test_run: MakeRun) -> None:
     assert watermarks(run.run()) == [None, None, 10, 10, 20]
 
 
-@pytest.mark.on_spark("order across partitions")
 @pytest.mark.rule(2, 22)
 def test_the_slowest_partition_holds_back_the_watermark_of_its_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), watermark_delay=SECOND))

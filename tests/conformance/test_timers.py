@@ -123,7 +123,6 @@ def test_at_the_end_of_input_timers_beyond_the_watermark_stay_pending(test_run: 
     assert (result.records("seen"), len(result.timers("k"))) == ([], 2)
 
 
-@pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(12)
 def test_a_flush_moves_the_watermark_to_the_end_of_time_and_fires_all_timers(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [10**6, (5, "a")], "a")).add_record(event(1, [5], "b"))

@@ -219,7 +219,6 @@ def test_the_error_of_a_migration_names_key_spec_and_version(test_run: MakeRun, 
     assert 'return stored["name"]' in caught.value.user_traceback
 
 
-@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(17)
 def test_the_error_of_a_migration_while_state_expires_names_key_and_spec(test_run: MakeRun) -> None:
     class PartlyMigrated(Expiring):

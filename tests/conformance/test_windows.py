@@ -283,7 +283,6 @@ class FailingClose(Traffic):
             raise Mistake("the first minute")
 
 
-@pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
 def test_a_failing_on_close_is_a_dead_letter_and_other_windows_close(test_run: MakeRun) -> None:
     run = (

@@ -83,7 +83,6 @@ class DeclaresWindow(Recorder, VectorizedHandler):
         self.report("closed", subject, window.start, value)
 
 
-@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(27)
 def test_a_declared_window_and_a_window_created_at_run_time_of_another_size_cannot_read_each_others_state(
     test_run: MakeRun,
