@@ -1,6 +1,7 @@
 """References: mappings that all keys share (`semantics.md` 37)."""
 
 import json
+import random
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +30,6 @@ from amadou import (
 from amadou.errors import CallbackError, JobError, ReferenceKeyError, SinkError, SourceError, SpecError
 from amadou_plugins.connectors import JsonLinesSink, JsonLinesSource
 from amadou_runtime import TestRun, run, start
-from amadou_runtime.spark import reference_files
 from amadou_runtime.spark.clock import RunClock
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
@@ -492,11 +492,8 @@ def test_a_reprocessed_batch_sees_the_same_rows_of_a_table(
 
 
 @pytest.mark.spark
-def test_reference_entries_survive_a_restart_on_spark(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reference_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path) -> None:
     """Rules b and 20: files of changes, and the file with all entries that replaces them."""
-    monkeypatch.setattr(reference_files, "_LARGE", 300)
     limits_job, state = stream_job(tmp_path), str(tmp_path / "state")
     for number in range(6):
         add_limits(tmp_path, number, range(30))
@@ -513,7 +510,6 @@ def test_reference_entries_survive_a_crash_between_the_file_with_all_entries_and
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rules b and 20: the replaced files are needed until the batch of the new file is completed."""
-    monkeypatch.setattr(reference_files, "_LARGE", 300)
     limits_job, state = stream_job(tmp_path), str(tmp_path / "state")
     add_limits(tmp_path, 0, range(5))
     add_events(tmp_path, 0, "r0")
@@ -526,12 +522,18 @@ def test_reference_entries_survive_a_crash_between_the_file_with_all_entries_and
     assert list((tmp_path / "state" / "references" / "limits").glob("*-all"))
     add_events(tmp_path, 3, "r4", "r99")
     run(limits_job, checkpoint=state, trigger="available-now")
-    assert sorted(seen(tmp_path)) == [("r0", 0, 5), ("r4", 4, 100), ("r99", 199, 100)]
+    assert sorted(seen(tmp_path)) == [("r0", 0, 6), ("r4", 4, 101), ("r99", 199, 101)]
 
 
 def add_limits(directory: Path, number: int, limits: range) -> None:
-    """Add limits with names such as r7, each of which contains the number."""
-    lines = [{"name": f"r{each}", "second": number, "limit": number * 100 + each} for each in limits]
+    """Add limits with names such as r7, each of which contains the number, and one with a name so long that a file with
+    all entries soon is smaller than the files of changes.
+    """
+    names = [*(f"r{each}" for each in limits), random.Random(1).randbytes(600_000).hex()]
+    values = [*limits, 0]
+    lines = [
+        {"name": name, "second": number, "limit": number * 100 + each} for name, each in zip(names, values, strict=True)
+    ]
     (directory / "rules").mkdir(exist_ok=True)
     (directory / f"rules-{number}").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (directory / f"rules-{number}").rename(directory / "rules" / f"{number}.jsonl")
