@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
 from tests.conformance.test_windows_made import Making, closed
-from tests.processes import told_elsewhere
+from tests.processes import results_in_processes
 
 from amadou import Handler, KeyedEvent, Subject
 from amadou.errors import CheckpointError
@@ -183,4 +183,4 @@ def texts() -> dict[str, Any]:
 
 
 def test_an_unchanged_setting_is_the_same_in_each_process() -> None:
-    assert told_elsewhere(__name__, "texts", "12") == [texts()] * 2
+    assert results_in_processes(__name__, "texts", "12") == [texts()] * 2

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import attrs
 import pytest
 from tests.conformance.handlers import Recorder, job
-from tests.processes import told_elsewhere
+from tests.processes import results_in_processes
 
 from amadou import ListSpec, MapSpec, ValueSpec, codec_for
 from amadou._encoding import pack, unpack
@@ -341,7 +341,7 @@ def identities() -> dict[str, Any]:
 
 
 def test_an_unchanged_aggregate_is_the_same_in_each_process() -> None:
-    assert told_elsewhere(__name__, "identities", "0123") == [identities()] * 4
+    assert results_in_processes(__name__, "identities", "0123") == [identities()] * 4
 
 
 def test_aggregates_by_name_may_come_and_go_and_none_may_change() -> None:
