@@ -42,7 +42,7 @@ class Everything(Handler):
     history = ListSpec(int, ttl=5 * SECOND)
     sessions = SessionWindow(3 * SECOND)
     tumbling = TumblingWindow(10 * SECOND, storage="memory")
-    told = SinkSpec(list)
+    shown = SinkSpec(list)
 
     def key_event(self, record: Any) -> None:
         raise NotImplementedError
@@ -71,33 +71,33 @@ class Everything(Handler):
             case "clear":
                 self.count.state_for(subject).clear()
                 self.history.state_for(subject).clear()
-        self.tell(subject, event.value)
+        self.show(subject, event.value)
 
     def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
-        self.tell(subject, [timestamp, subject.timer_tag])
+        self.show(subject, [timestamp, subject.timer_tag])
 
     @sessions.on_close
     @tumbling.on_close
     def on_window(self, subject: Subject, window: Window, value: int) -> None:
-        self.tell(subject, [window.start, window.end, value])
+        self.show(subject, [window.start, window.end, value])
 
-    def tell(self, subject: Subject, what: Any) -> None:
+    def show(self, subject: Subject, what: Any) -> None:
         state = (
             self.count.state_for(subject).value,
             dict(self.names.state_for(subject)),
             list(self.history.state_for(subject)),
         )
-        self.told.collect(subject, [subject.key, what, *state, [list(timer) for timer in subject.timers()]])
+        self.shown.collect(subject, [subject.key, what, *state, [list(timer) for timer in subject.timers()]])
 
 
 def job_of(handler: Handler, **settings: Any) -> Job:
-    return Job("everything", handler, {"in": MemorySource()}, {"told": MemorySink()}, **settings)
+    return Job("everything", handler, {"in": MemorySource()}, {"shown": MemorySink()}, **settings)
 
 
 def both(
     operator: Operator, packed: bytes | None, entries: EmbeddedState, *batch: Any
 ) -> tuple[ProcessedGroup, ProcessedGroup]:
-    """A batch on both forms of the same group."""
+    """Process a batch of a group in both forms, which must give the same results."""
     entries.begin(operator.run)
     one, other = (
         operator.process(GroupBatch(PackedGroup(packed), *batch)),
@@ -119,7 +119,9 @@ def chunk_of(events: list[tuple[Any, int, str]]) -> list[Chunk]:
 
 @settings(deadline=None)
 @given(BATCHES)
-def test_both_forms_give_the_same(batches: list[tuple[list[tuple[Any, int, str]], int, bool]]) -> None:
+def test_a_group_by_key_gives_the_results_of_a_packed_group(
+    batches: list[tuple[list[tuple[Any, int, str]], int, bool]],
+) -> None:
     job = job_of(Everything())
     packed, entries, watermark, run = None, EmbeddedState(), None, 0
     for events, reached, restarts in batches:
@@ -133,20 +135,20 @@ def test_both_forms_give_the_same(batches: list[tuple[list[tuple[Any, int, str]]
 
 @settings(deadline=None)
 @given(BATCHES, st.lists(st.sampled_from(["drop", "keep", None]), min_size=12, max_size=12))
-def test_both_forms_give_the_same_while_specs_are_retired_and_return(
+def test_a_group_by_key_gives_the_results_of_a_packed_group_while_specs_are_retired_and_return(
     batches: list[tuple[list[tuple[Any, int, str]], int, bool]], fates: list[Any]
 ) -> None:
     class Less(Handler):
         count = ValueSpec(int, default=0)
         history = ListSpec(int)
-        told = SinkSpec(list)
+        shown = SinkSpec(list)
         key_event = Everything.key_event
 
         def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
             self.count.state_for(subject).value += 1
 
         def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
-            self.told.collect(subject, [subject.key, timestamp, subject.timer_tag])
+            self.shown.collect(subject, [subject.key, timestamp, subject.timer_tag])
 
     packed, entries, watermark = None, EmbeddedState(), None
     for (events, reached, _), fate in zip(batches, fates, strict=False):
@@ -182,7 +184,7 @@ class Counting(Handler):
     """A handler without the window of `Closing`."""
 
     count = ValueSpec(int, default=0)
-    told = SinkSpec(list)
+    shown = SinkSpec(list)
     key_event = Everything.key_event
 
     def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
@@ -200,32 +202,32 @@ def closing(storage: Any) -> Handler:
 
         @win.on_close
         def closed(self, subject: Subject, window: Window, value: Any) -> None:
-            self.told.collect(subject, [subject.key, window.start])
+            self.shown.collect(subject, [subject.key, window.start])
 
     return Closing()
 
 
-def play(*steps: tuple[Job, str, list[tuple[Any, int, str]], int]) -> list[int]:
-    """The number of values that each batch collects, in both forms."""
-    packed, entries, found = None, EmbeddedState(), []
+def collected_values(*steps: tuple[Job, str, list[tuple[Any, int, str]], int]) -> list[int]:
+    """Return the number of values that each batch collects, which is the same in both forms."""
+    packed, entries, numbers = None, EmbeddedState(), []
     for job, run, events, reached in steps:
         one, _ = both(Operator(job, run=run), packed, entries, chunk_of(events), to_micros(at(reached)))
         packed = one.changes.packed
-        found.append(len(one.outputs.get("told", ())))
-    return found
+        numbers.append(len(one.outputs.get("shown", ())))
+    return numbers
 
 
-def test_windows_of_a_spec_that_returns_close() -> None:
+def test_windows_of_a_spec_that_was_retired_with_keep_close_after_the_spec_returns() -> None:
     job, without = job_of(closing("persistent")), job_of(Counting(), retired={"win": "keep"})
     first, changed = [("a", 1, "add")], [("a", 2, "count")]
     steps = (job, "1", first, 0), (without, "2", changed, 1), (job, "3", [], 2), (job, "3", [], 100)
-    assert play(*steps) == [0, 0, 0, 1]
+    assert collected_values(*steps) == [0, 0, 0, 1]
 
 
-def test_windows_that_are_stored_in_memory_from_now_on_are_lost_together() -> None:
+def test_windows_whose_storage_changes_to_memory_are_lost_in_the_next_run() -> None:
     before, after = job_of(closing("persistent")), job_of(closing("memory"))
     first = [("a", 1, "add"), ("b", 1, "add")]
     lost = [(before, "1", first, 0), (after, "2", [("a", 2, "add")], 1), (after, "3", [], 2)]
-    assert play(*lost, (after, "3", [], 100)) == [0, 0, 0, 0]
-    assert play(*lost, (after, "3", [("c", 3, "add")], 3), (after, "3", [], 100)) == [0, 0, 0, 0, 1]
-    assert play(*lost[:2], (after, "2", [], 100)) == [0, 0, 2]
+    assert collected_values(*lost, (after, "3", [], 100)) == [0, 0, 0, 0]
+    assert collected_values(*lost, (after, "3", [("c", 3, "add")], 3), (after, "3", [], 100)) == [0, 0, 0, 0, 1]
+    assert collected_values(*lost[:2], (after, "2", [], 100)) == [0, 0, 2]
