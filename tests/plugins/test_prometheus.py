@@ -222,7 +222,7 @@ def test_the_metrics_of_a_job_with_stages_name_the_stage() -> None:
             run(job(1, plugins=[endpoint]), engine="embedded")
 
     views = MemorySource([view("/a", 1), view("/odd", 2), view("/a", 61), view("/a", 400)])
-    staged = top_pages(views, on_error="dead_letter", letters=MemorySink(), plugins=[scraping, endpoint, Own()])
+    staged = top_pages(views, on_error="dead_letter", dead_letters=MemorySink(), plugins=[scraping, endpoint, Own()])
     run(staged, engine="embedded")
     first, *_, last = scraping.seen
     of_job = {name.replace(" job=top-pages", ""): number for name, number in last.items() if "job=top-pages" in name}

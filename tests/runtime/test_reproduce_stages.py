@@ -30,8 +30,8 @@ JOB = """
 from amadou import FromPort
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 
-letters = JsonLinesSink("letters")
-job = top_pages(LinesSource("views.txt"), JsonLinesSink("top"), letters=letters, on_error="dead_letter")
+dead_letters = JsonLinesSink("letters")
+job = top_pages(LinesSource("views.txt"), JsonLinesSink("top"), dead_letters=dead_letters, on_error="dead_letter")
 """
 
 
