@@ -1,4 +1,4 @@
-"""A job with two stages: views of pages are summed by the minute, and the most viewed page of each minute is collected."""
+"""A job with two stages: the first sums views of pages by the minute, the second finds the most viewed page of each."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
