@@ -66,7 +66,7 @@ def recorded() -> tuple[Run, list[BatchReport]]:
         MemorySource(VIEWS),
         ConsoleSink(),
         handlers=(Views(), Lazy()),
-        letters=MemorySink(),
+        dead_letters=MemorySink(),
         plugins=[recording],
         on_error="dead_letter",
         late_events="drop",

@@ -1,4 +1,4 @@
-"""What sources and sinks find before a run: all of it at once."""
+"""One error lists the problems that sources and sinks find before a run."""
 
 from typing import Any
 
@@ -32,22 +32,22 @@ def fails(*sinks: Sink, source: MemorySource | None = None) -> AmadouError:
     return caught.value
 
 
-def test_one_mistake_is_raised_as_it_is() -> None:
+def test_the_error_of_the_only_sink_that_fails_its_check_is_raised() -> None:
     error = fails(MemorySink(), BadSink("a"))
     assert (type(error), str(error)) == (SinkError, "there is no table a")
 
 
-def test_the_mistakes_of_several_sinks_are_told_together() -> None:
+def test_one_error_lists_the_problems_of_several_sinks() -> None:
     error = fails(BadSink("a"), MemorySink(), BadSink("b"))
     assert (type(error), str(error)) == (SinkError, "there is no table a\nthere is no table b")
 
 
-def test_the_mistakes_of_sources_and_sinks_are_told_together() -> None:
+def test_one_error_lists_the_problems_of_sources_and_sinks() -> None:
     error = fails(BadSink("a"), source=BadSource())
     assert isinstance(error, JobError)
     assert error.problems == ("there is no topic views", "there is no table a")
 
 
-def test_what_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_end_after_the_first_error_if_it_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connectors, "_LONG_CHECKS", -1.0)
     assert str(fails(BadSink("a"), BadSink("b"))) == "there is no table a"

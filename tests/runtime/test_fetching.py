@@ -23,7 +23,7 @@ def doubled(keys: list[int]) -> dict[int, int]:
 
 
 class Service:
-    """A service that counts its calls, and the most at the same time."""
+    """A service that counts its calls and its concurrent calls."""
 
     def __init__(self, seconds: float = 0.0, failures: int = 0) -> None:
         self.seconds, self.failures = seconds, failures
@@ -45,7 +45,7 @@ class Service:
         return doubled(keys)
 
 
-def test_keys_are_fetched_in_batches_at_the_same_time() -> None:
+def test_keys_are_looked_up_in_concurrent_batches() -> None:
     service = Service(0.05)
     keys = list(range(100))
     assert fetched(lookup(batch_size=10, concurrency=4), service, keys) == doubled(keys)
@@ -53,7 +53,7 @@ def test_keys_are_fetched_in_batches_at_the_same_time() -> None:
     assert service.most == 4
 
 
-def test_asynchronous_functions_run_at_the_same_time_too() -> None:
+def test_async_functions_look_up_batches_of_keys_concurrently() -> None:
     running, most = 0, 0
 
     async def fetch(keys: list[int]) -> dict[int, int]:
@@ -69,7 +69,7 @@ def test_asynchronous_functions_run_at_the_same_time_too() -> None:
     assert most == 4
 
 
-def test_a_failed_call_is_repeated() -> None:
+def test_a_failed_call_of_a_lookup_is_repeated() -> None:
     service = Service(failures=2)
     assert fetched(lookup(retries=2), service, [1, 2]) == {1: 2, 2: 4}
     assert service.calls == [[1, 2]] * 3
@@ -80,7 +80,7 @@ def test_a_failed_call_is_repeated() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_service_that_hangs_fails_after_the_timeout(is_async: bool) -> None:
+def test_a_lookup_fails_for_the_keys_of_a_call_that_exceeds_the_timeout(is_async: bool) -> None:
     released = threading.Event()
 
     def hang(keys: list[int]) -> dict[int, int]:
@@ -94,42 +94,42 @@ def test_a_service_that_hangs_fails_after_the_timeout(is_async: bool) -> None:
         return doubled(keys)
 
     began = time.monotonic()
-    found = fetched(
+    answers = fetched(
         lookup(batch_size=1, concurrency=2, timeout=0.2, retries=1), hang_async if is_async else hang, list(range(10))
     )
     released.set()
     assert time.monotonic() - began < 10
-    assert isinstance(found.pop(7), TimeoutError)
-    assert found == doubled([each for each in range(10) if each != 7])
+    assert isinstance(answers.pop(7), TimeoutError)
+    assert answers == doubled([each for each in range(10) if each != 7])
 
 
 @pytest.mark.parametrize("answer", [None, [1, 2], "garbage", {1, 2}])
-def test_an_answer_that_is_not_a_mapping_is_not_asked_for_again(answer: Any) -> None:
+def test_a_call_whose_result_is_not_a_mapping_fails_without_being_repeated(answer: Any) -> None:
     calls = []
 
     def fetch(keys: list[int]) -> Any:
         calls.append(keys)
         return answer
 
-    found = fetched(lookup(), fetch, [1, 2])
-    assert isinstance(found[1], LookupAnswerError)
-    assert "must return a mapping from keys to answers" in str(found[1])
+    answers = fetched(lookup(), fetch, [1, 2])
+    assert isinstance(answers[1], LookupAnswerError)
+    assert "must return a mapping from keys to answers" in str(answers[1])
     assert len(calls) == 1
 
 
-def test_a_function_that_returns_a_coroutine_is_an_error() -> None:
+def test_a_plain_function_that_returns_a_coroutine_is_an_error() -> None:
     async def fetch(keys: list[int]) -> dict[int, int]:
         return doubled(keys)
 
-    found = fetched(lookup(), lambda keys: fetch(keys), [1])
-    assert isinstance(found[1], LookupAnswerError)
+    answers = fetched(lookup(), lambda keys: fetch(keys), [1])
+    assert isinstance(answers[1], LookupAnswerError)
 
 
-def test_half_of_the_answers_and_others_are_no_failure() -> None:
+def test_a_key_without_an_answer_is_none_and_answers_for_other_keys_are_ignored() -> None:
     assert fetched(lookup(), lambda keys: {1: "a", 9: "b"}, [1, 2]) == {1: "a", 2: None}
 
 
-def test_nothing_is_asked_without_keys() -> None:
+def test_a_lookup_without_keys_calls_nothing() -> None:
     service = Service()
     assert fetched(lookup(), service, []) == {}
     assert service.calls == []
@@ -148,18 +148,18 @@ def test_nothing_is_asked_without_keys() -> None:
         ({"fetch": {}}, "fetch must be a function, not {}"),
     ],
 )
-def test_settings_are_checked(settings: dict[str, Any], why: str) -> None:
+def test_a_lookup_refuses_settings_that_make_no_sense(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(SpecError, match=why):
         Lookup(**{"fetch": doubled, "key": lambda event: event.value, **settings})
 
 
-def test_a_lookup_has_one_function() -> None:
-    given = Lookup(doubled, key=lambda event: event.value)
+def test_a_lookup_with_two_functions_is_refused() -> None:
+    named = Lookup(doubled, key=lambda event: event.value)
     with pytest.raises(SpecError, match="a lookup has two functions: remove one"):
-        given.fetched_by(doubled)
+        named.fetched_by(doubled)
 
 
-def test_a_function_that_blocks_the_event_loop_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_async_function_that_blocks_the_event_loop_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
     async def block(keys: list[int]) -> dict[int, int]:
@@ -170,15 +170,15 @@ def test_a_function_that_blocks_the_event_loop_is_an_error(monkeypatch: pytest.M
         return doubled(keys)
 
     monkeypatch.setattr(fetching, "_GRACE", 0.1)
-    found = fetched(lookup(timeout=0.1, retries=0), block, [1])
-    assert "the function blocks the event loop" in str(found[1])
+    answers = fetched(lookup(timeout=0.1, retries=0), block, [1])
+    assert "the function blocks the event loop" in str(answers[1])
     began = time.monotonic()
     assert fetched(lookup(), fetch, [1]) == {1: 2}
     assert time.monotonic() - began < 10
     released.set()
 
 
-def test_a_call_that_ends_too_late_does_not_count() -> None:
+def test_the_answer_of_a_call_that_exceeds_the_timeout_is_not_used() -> None:
     calls: list[list[int]] = []
 
     def slow_at_first(keys: list[int]) -> dict[int, str]:
@@ -196,6 +196,6 @@ def test_a_call_that_ends_too_late_does_not_count() -> None:
         time.sleep(0.5 if keys == [1] else 0.3)
         return dict.fromkeys(keys, "answer")
 
-    found = fetched(lookup(timeout=0.4, retries=0, concurrency=1, batch_size=1), slow, [1, 2])
-    assert isinstance(found[1], TimeoutError)  # its call ended while the second one ran
-    assert found[2] == "answer"
+    answers = fetched(lookup(timeout=0.4, retries=0, concurrency=1, batch_size=1), slow, [1, 2])
+    assert isinstance(answers[1], TimeoutError)  # its call ended while the second one ran
+    assert answers[2] == "answer"

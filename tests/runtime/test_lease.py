@@ -42,7 +42,7 @@ def files(tmp_path: Path) -> LocalFiles:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases that expire after a second."""
+    """Lets leases expire after a second."""
     monkeypatch.setattr(lease, "_EXPIRES_AFTER", timedelta(seconds=1))
     monkeypatch.setattr(lease, "_RENEWED_EVERY", timedelta(seconds=0))
     monkeypatch.setattr(lease, "_LOOK_EVERY", 0.05)
@@ -87,7 +87,7 @@ def test_a_lease_ends_with_its_process(files: LocalFiles) -> None:
     assert not (files.directory / "run.json").exists()
 
 
-def test_a_process_elsewhere_holds_its_lease_as_long_as_it_renews_it(files: LocalFiles) -> None:
+def test_a_process_of_another_container_holds_its_lease_as_long_as_it_renews_it(files: LocalFiles) -> None:
     put(files)
     holder = holder_of(files)
     assert holder is not None
@@ -98,7 +98,9 @@ def test_a_process_elsewhere_holds_its_lease_as_long_as_it_renews_it(files: Loca
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("skew", [timedelta(0), timedelta(hours=-1), timedelta(hours=1)])
-def test_a_process_elsewhere_is_watched_whatever_its_clock_says(files: LocalFiles, skew: timedelta) -> None:
+def test_a_lease_that_another_container_renews_is_not_taken_even_if_clocks_differ(
+    files: LocalFiles, skew: timedelta
+) -> None:
     ended = threading.Event()
 
     def renew() -> None:
@@ -118,7 +120,7 @@ def test_a_process_elsewhere_is_watched_whatever_its_clock_says(files: LocalFile
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("renewed", [0, 2**52])
-def test_a_lease_that_is_not_renewed_is_taken(
+def test_a_run_takes_a_lease_that_is_not_renewed(
     files: LocalFiles, renewed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(files, host="far", renewed=renewed)
@@ -132,7 +134,7 @@ def test_a_lease_that_is_not_renewed_is_taken(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_lease_that_ends_is_not_awaited(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_takes_a_lease_as_soon_as_its_holder_ends_it(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "_EXPIRES_AFTER", timedelta(seconds=100))
     put(files)
     threading.Timer(0.3, lambda: files.remove("run.json")).start()
@@ -142,7 +144,7 @@ def test_a_lease_that_ends_is_not_awaited(files: LocalFiles, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_run_that_stalled_leaves_the_lease_to_the_run_that_took_it(files: LocalFiles) -> None:
+def test_a_run_that_stalled_ends_if_another_run_has_taken_its_lease(files: LocalFiles) -> None:
     lost: list[CheckpointError] = []
     held = Lease(files)
     held.follow(lambda: True, lambda: None, lost.append)
@@ -184,9 +186,7 @@ def test_a_batch_is_not_committed_after_another_run_took_the_lease_and_ended(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_lease_that_ends_while_it_is_renewed_leaves_no_file(
-    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ending_a_lease_while_it_is_renewed_leaves_no_file(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     held, writing = Lease(files), threading.Event()
     write = held._write
 

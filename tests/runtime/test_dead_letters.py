@@ -1,4 +1,4 @@
-"""A dead letter never fails: what its sink cannot carry goes as text."""
+"""A dead letter can always be written: its sink writes values that it cannot encode as text."""
 
 import json
 from datetime import datetime, timedelta, timezone
@@ -32,7 +32,7 @@ class Silent(Exception):  # noqa: N818 - its name is seen in messages
 
 
 class Failing(Handler):
-    kept = ValueSpec(Any)  # type: ignore[arg-type]
+    stored = ValueSpec(Any)  # type: ignore[arg-type]
     seen = SinkSpec(str)
 
     def key_event(self, record: Any) -> Any:
@@ -42,25 +42,25 @@ class Failing(Handler):
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         if event.value == "keep":
-            self.kept.state_for(subject).value = {LONG: {(1, LONG)}}
+            self.stored.state_for(subject).value = {LONG: {(1, LONG)}}
             return
         self.seen.collect(subject, "seen")
         raise Silent
 
 
-def job(letters: Sink, **settings: Any) -> Job:
+def job(dead_letters: Sink, **settings: Any) -> Job:
     records = [
         Unreadable(),
         KeyedEvent(LONG, NOON, "keep"),
         KeyedEvent(LONG, NOON, {"at": {frozenset({LONG})}}),
         KeyedEvent((LONG, b"\xff"), NOON, "fails"),
     ]
-    sinks = {"seen": MemorySink(), DEAD_LETTERS: letters, **settings.pop("sinks", {})}
+    sinks = {"seen": MemorySink(), DEAD_LETTERS: dead_letters, **settings.pop("sinks", {})}
     return Job("odd", Failing(), {"records": MemorySource(records)}, sinks, on_error="dead_letter", **settings)
 
 
 @pytest.mark.rule(31)
-def test_the_letters_of_odd_records_are_written(tmp_path: Path) -> None:
+def test_dead_letters_of_records_that_cannot_be_encoded_are_written_with_text(tmp_path: Path) -> None:
     run(job(JsonLinesSink(str(tmp_path))), engine="embedded")
     lines = [json.loads(line) for file in tmp_path.glob("*.jsonl") for line in file.read_text().splitlines()]
     assert [line["error"] for line in lines] == [
@@ -70,20 +70,20 @@ def test_the_letters_of_odd_records_are_written(tmp_path: Path) -> None:
     ]
     assert [line["key"] for line in lines] == [None, str(LONG), repr((LONG, b"\xff"))]
     assert lines[0]["record"] == lines[0]["shown"] == "<Unreadable, whose repr failed: ValueError>"
-    assert lines[1]["state"] == {"kept": repr({LONG: {(1, LONG)}})}
+    assert lines[1]["state"] == {"stored": repr({LONG: {(1, LONG)}})}
 
 
 @pytest.mark.rule(31)
-def test_a_late_event_that_its_sink_cannot_carry_becomes_a_letter(tmp_path: Path) -> None:
+def test_a_late_event_that_its_sink_cannot_encode_becomes_a_dead_letter(tmp_path: Path) -> None:
     late = KeyedEvent(LONG, NOON - timedelta(hours=1), "late")
     sinks = {LATE_EVENTS: JsonLinesSink(str(tmp_path / "late"))}
     engine = Embedded(job(MemorySink(), sinks=sinks, late_events="divert"))
     watermark = int(NOON.timestamp()) * 1_000_000
-    played = engine.process(
+    batch = engine.process(
         {"records": [("", [late, late._replace(key="a"), KeyedEvent("b", NOON, "keep")])]}, watermark, 0
     )
-    assert (played.counts.late, len(played.outputs[LATE_EVENTS])) == (2, 1)
-    (encoded,) = played.outputs[DEAD_LETTERS]
+    assert (batch.counts.late, len(batch.outputs[LATE_EVENTS])) == (2, 1)
+    (encoded,) = batch.outputs[DEAD_LETTERS]
     letter = MemorySink().codec(job(MemorySink()).ports[DEAD_LETTERS].type).decode(encoded)
     assert (letter.callback, letter.record, letter.timestamp) == (LATE_EVENTS, late, late.timestamp)
     assert (letter.key, letter.watermark) == (LONG, from_micros(watermark))
