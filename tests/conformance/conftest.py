@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from amadou_runtime.spark.session import check_log_store
 from amadou_runtime.testing.test_run import defaults
 
 MakeRun = Callable[..., TestRun]
+HERE = Path(__file__).parent
 
 ON_SPARK = {
     "spark-groups": {"store": "groups"},
@@ -35,10 +37,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave cases on Spark to `scripts/qualify` unless a mark says what Spark can change."""
     for item in items:
-        chosen = getattr(item, "callspec", None)
-        on_spark = chosen is not None and {"spark", *ON_SPARK} & {*map(str, chosen.params.values())}
-        if on_spark and item.get_closest_marker("on_spark") is None:
-            item.add_marker(pytest.mark.qualify)
+        if isinstance(item, pytest.Function) and item.path.parent == HERE and hasattr(item, "callspec"):
+            params = {value for value in item.callspec.params.values() if isinstance(value, str)}
+            if params & {"spark", *ON_SPARK} and item.get_closest_marker("on_spark") is None:
+                item.add_marker(pytest.mark.qualify)
 
 
 @pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])

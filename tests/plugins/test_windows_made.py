@@ -17,26 +17,26 @@ ANOTHER: dict[str, tuple[Create, Create, str, str]] = {
         tumbling(10),
         tumbling(20),
         "found TumblingWindow(size=0:00:10, Count()), expected TumblingWindow(size=0:00:20, Count())",
-        "keep creating the window 'made' with its old settings until it has no open state, and create the new window "
+        "keep creating the window 'created' with its old settings until it has no open state, and create the new window "
         "under a different name",
     ),
     "aggregate": (
         tumbling(10),
         tumbling(10, Sum()),
         "the aggregate was Count() and is now Sum()",
-        "set version=1 and migrate= on it, or keep creating the window 'made' with its old settings until",
+        "set version=1 and migrate= on it, or keep creating the window 'created' with its old settings until",
     ),
     "kind": (
         tumbling(10),
         lambda **options: SessionWindow(10 * SECOND, **options),
         "found TumblingWindow(size=0:00:10, Count()), expected SessionWindow(gap=0:00:10, Count())",
-        "keep creating the window 'made' with its old settings until",
+        "keep creating the window 'created' with its old settings until",
     ),
     "session's kind": (
         lambda **options: SessionWindow(10 * SECOND, **options),
         lambda **options: SlidingWindow(10 * SECOND, **options),
         "found SessionWindow(gap=0:00:10, Count())",
-        "keep creating the window 'made' with its old settings until",
+        "keep creating the window 'created' with its old settings until",
     ),
     "an aggregate of a mapping": (
         tumbling(10, {"n": Count(), "of": Sum()}),
@@ -58,7 +58,7 @@ def test_a_run_time_window_with_other_settings_ends_the_run_without_losing_state
         run.add_watermark(at(500)).end_batch()
     else:
         run.add_record(event(3, 1, key="k" if touched == "by an event" else "other")).end_batch()
-    with pytest.raises(CallbackError, match=r"StateDecodeError: state 'made' of key '(k|other)'") as caught:
+    with pytest.raises(CallbackError, match=r"StateDecodeError: state 'created' of key '(k|other)'") as caught:
         run.run()
     assert mismatch in caught.value.error
     assert advice in caught.value.error
@@ -102,7 +102,7 @@ class Lengthening(CreatesWindow):
         self.sizes = [10]
 
     def window(self) -> Any:
-        return TumblingWindow(self.sizes[-1] * SECOND, name="made", on_close=self.closed)
+        return TumblingWindow(self.sizes[-1] * SECOND, name="created", on_close=self.closed)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         if event.value == "longer":
@@ -137,22 +137,28 @@ def test_a_run_time_window_that_was_migrated_for_one_key_is_migrated_for_other_k
 
 
 def test_a_run_time_window_can_change_after_its_last_window_has_closed() -> None:
-    run = TestRun(job(CreatesWindow())).add_record(event(1)).add_watermark(at(100)).end_batch().restart(CreatesWindow(tumbling(20)))
+    run = (
+        TestRun(job(CreatesWindow()))
+        .add_record(event(1))
+        .add_watermark(at(100))
+        .end_batch()
+        .restart(CreatesWindow(tumbling(20)))
+    )
     assert closed(run.add_record(event(101)).add_watermark(at(500)).end_batch()) == [1, 1]
 
 
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
 def test_a_run_time_window_with_a_retired_name_is_an_error(on_error: Any) -> None:
-    run = TestRun(job(CreatesWindow(), retired={"made": "drop"}, on_error=on_error)).add_record(event(1))
-    with pytest.raises(CallbackError, match="retired contains 'made', but the handler creates this window"):
+    run = TestRun(job(CreatesWindow(), retired={"created": "drop"}, on_error=on_error)).add_record(event(1))
+    with pytest.raises(CallbackError, match="retired contains 'created', but the handler creates this window"):
         run.run()
 
 
 class Counting(Recorder):
-    made = ValueSpec(int, default=0)
+    created = ValueSpec(int, default=0)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        self.made.state_for(subject).value += 1
+        self.created.state_for(subject).value += 1
 
 
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
@@ -160,7 +166,7 @@ def test_a_run_time_window_with_the_name_of_removed_state_is_an_error(on_error: 
     first = TestRun(job(Counting())).add_record(event(1))
     first.run()
     run = TestRun(job(CreatesWindow(), on_error=on_error), snapshot=first.snapshot()).add_record(event(2))
-    with pytest.raises(CallbackError, match=r"state 'made' of key 'k'.*not a component.*give the window a different"):
+    with pytest.raises(CallbackError, match=r"state 'created' of key 'k'.*not a component.*give the window a different"):
         run.run()
 
 
@@ -189,7 +195,7 @@ class Running(Recorder):
         self.of = of
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        self.report("event", subject, event.timestamp, RunningSpec(self.of, name="made").add(subject, event))
+        self.report("event", subject, event.timestamp, RunningSpec(self.of, name="created").add(subject, event))
 
 
 def test_a_run_time_running_value_with_another_aggregate_is_an_error() -> None:
@@ -199,6 +205,6 @@ def test_a_run_time_running_value_with_another_aggregate_is_an_error() -> None:
     assert [seen[4] for seen in again.run().records("seen")] == [6]
     other = TestRun(job(Running(Max()), on_error="dead_letter"), snapshot=run.snapshot()).add_record(event(1, 3))
     with pytest.raises(
-        AmadouError, match=r"was Sum\(\) and is now Max\(\)\. .* or keep creating 'made' with its old settings, and"
+        AmadouError, match=r"was Sum\(\) and is now Max\(\)\. .* or keep creating 'created' with its old settings, and"
     ):
         other.run()
