@@ -17,8 +17,8 @@ ANOTHER: dict[str, tuple[Create, Create, str, str]] = {
         tumbling(10),
         tumbling(20),
         "found TumblingWindow(size=0:00:10, Count()), expected TumblingWindow(size=0:00:20, Count())",
-        "keep creating the window 'created' with its old settings until it has no open state, and create the new window "
-        "under a different name",
+        "keep creating the window 'created' with its old settings until it has no open state, and create the new "
+        "window under a different name",
     ),
     "aggregate": (
         tumbling(10),
@@ -166,7 +166,7 @@ def test_a_run_time_window_with_the_name_of_removed_state_is_an_error(on_error: 
     first = TestRun(job(Counting())).add_record(event(1))
     first.run()
     run = TestRun(job(CreatesWindow(), on_error=on_error), snapshot=first.snapshot()).add_record(event(2))
-    with pytest.raises(CallbackError, match=r"state 'created' of key 'k'.*not a component.*give the window a different"):
+    with pytest.raises(CallbackError, match=r"state 'created' of key 'k'.*not a component.*give the window a"):
         run.run()
 
 
