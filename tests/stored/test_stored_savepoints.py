@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.savepoints_kept.kept_job import BEGIN, KEYS, MINUTE, Kept, columns_job, item, kept_job
+from tests.stored.jobs.format_1 import BEGIN, KEYS, MINUTE, Kept, columns_job, item, kept_job
 from typer.testing import CliRunner
 
 from amadou_runtime import TestRun, run
@@ -15,12 +15,12 @@ from amadou_runtime.savepoint.stored_keys import key_state
 from amadou_runtime.testing.rehearsal import rehearse
 
 HERE = Path(__file__).parent
-FORMATS = sorted(HERE.glob("format-*"), key=lambda path: int(path.name.partition("-")[2]))
+FORMATS = sorted(HERE.glob("savepoints-*"), key=lambda path: int(path.name.partition("-")[2]))
 formats = pytest.mark.parametrize("kept", FORMATS, ids=lambda path: path.name)
 
 
 def test_the_first_format_is_kept() -> None:
-    assert FORMATS[0].name == "format-1"
+    assert FORMATS[0].name == "savepoints-1"
 
 
 @formats

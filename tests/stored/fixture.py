@@ -1,0 +1,292 @@
+"""Unpacks stored checkpoints, and continues the jobs to which they belong."""
+
+import json
+import os
+import tarfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import attrs
+import psycopg
+from tests.stored.cases import BEGIN, Case, Input, Services
+from tests.stored.jobs.fraud import Alert
+from tests.topics import fill, make_topic
+
+from amadou import Job
+from amadou_plugins.connectors import JsonCodec
+from amadou_runtime import TestRun, run
+from amadou_runtime.command.state_rows import export_rows
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.spark.checkpoint import read_metadata
+from amadou_runtime.spark.files import LocalFiles
+from amadou_runtime.spark.log.logged_range import PACKED, PREFIX
+from amadou_runtime.spark.log.segments import Log
+from amadou_runtime.spark.log.stored_log import SegmentsInMemory
+from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
+from amadou_runtime.spark.savepoints.state_files import RangeFiles, partitions_with_state
+from amadou_runtime.spark.spread import range_numbers
+
+HERE = Path(__file__).parent
+PARTITIONS = 3
+"""Number of partitions of the topic that the example `fraud` reads."""
+NOW = BEGIN + timedelta(days=365)
+"""Processing time of test runs."""
+PARALLEL = "local[2]"
+"""The master of all runs."""
+COUNTED = ("dead_letters", "late_events")
+"""Ports whose values are only counted: they have times of processing."""
+PATHS = ("offsets/*", "sources/*/*", "state/*/_metadata/v2/*")
+"""Files of a checkpoint in which Spark writes the paths of input files and state schemas, and the names of topics."""
+
+
+def rows_in(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def write_rows(path: Path, rows: Iterable[Any]) -> None:
+    path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), "utf-8")
+
+
+def in_order(values: Iterable[Any]) -> list[Any]:
+    return sorted(values, key=lambda value: json.dumps(value, sort_keys=True))
+
+
+@attrs.frozen
+class Fixture:
+    """The stored checkpoints and savepoints of a case.
+
+    :param directory: the directory of the format
+    """
+
+    directory: Path
+    case: Case
+
+    def __str__(self) -> str:
+        return f"{self.directory.name}-{self.case}"
+
+    @property
+    def archive(self) -> Path:
+        return self.directory / f"{self.case}.tar.xz"
+
+    @property
+    def rows(self) -> Path:
+        """A file with the state, as `amadou state export` writes it."""
+        return self.directory / f"{self.case}.rows.jsonl"
+
+    @property
+    def outputs(self) -> Path:
+        """A file with the outputs after the further input."""
+        return self.directory / f"{self.case}.outputs.jsonl"
+
+    def unpack(self, to: Path, services: Services = MappingProxyType({})) -> "Place":
+        """Unpack the fixture to a directory."""
+        with tarfile.open(self.archive) as archive:
+            archive.extractall(to, filter="data")
+        place = Place(self.case, to, services)
+        made = place.made
+        changes = {f"file:{slashes}{made['place']}/": f"file:{slashes}{to}/" for slashes in ("", "//")}
+        if "TOPIC" in services:
+            changes[made["topic"]] = services["TOPIC"]
+        for checkpoint in place.checkpoints:
+            rewrite(checkpoint, changes)
+        return place
+
+    @contextmanager
+    def with_services(self, to: Path) -> "Iterator[Place]":
+        """Unpack the fixture to a directory, with new services that have what the job has read and needs."""
+        with services_for(self.case) as services:
+            place = self.unpack(to, services)
+            for number, batch in enumerate(self.case.batches if self.case.topic else ()):
+                place.add(batch, number)
+            yield place
+
+
+@contextmanager
+def services_for(case: Case) -> Iterator[Services]:
+    """Yield the parameters of a job for a new topic and a new database, as far as the job needs them."""
+    services: dict[str, str] = {}
+    if case.topic:
+        kafka = os.environ["AMADOU_KAFKA"]
+        services |= {"KAFKA": kafka, "TOPIC": make_topic(kafka, PARTITIONS, f"stored-{uuid4().hex[:8]}")}
+    if not case.schema:
+        yield services
+        return
+    server, name = os.environ["AMADOU_POSTGRES"], f"stored_{uuid4().hex}"
+    url = urlsplit(server)
+    address, user, password = f"postgresql://{url.hostname}:{url.port}/{name}", url.username or "", url.password or ""
+    services |= {"DATABASE": address, "DB_USER": user, "DB_PASSWORD": password}
+    services |= {"DATABASE_USER": user, "DATABASE_PASSWORD": password}
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        try:
+            with connected(services) as database:
+                database.execute(case.schema.encode())
+            yield services
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def connected(services: Services) -> Any:
+    user, password = services["DB_USER"], services["DB_PASSWORD"]
+    return psycopg.connect(services["DATABASE"], user=user, password=password, autocommit=True)
+
+
+def outputs_in_database(services: Services) -> list[Any]:
+    """Return what the example `fraud` has written."""
+    with connected(services) as database:
+        found = database.execute("SELECT card, time, rule, payment, reason FROM alerts").fetchall()
+        counts = {port: database.execute(f"SELECT count(*) FROM {port}").fetchone()[0] for port in COUNTED}
+    alerts = (["alerts", json.loads(JsonCodec(Alert).encode(Alert(*row)))] for row in found)
+    return [*in_order(alerts), *([port, counts[port]] for port in COUNTED)]
+
+
+def rewrite(checkpoint: Path, changes: Mapping[str, str]) -> None:
+    """Replace texts in the files of a checkpoint that have paths. Hadoop's checksums of these files are removed."""
+    for path in (path for pattern in PATHS for path in checkpoint.glob(pattern)):
+        if path.name.startswith("."):
+            continue
+        text = before = path.read_text("utf-8")
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        if text != before:
+            path.write_text(text, "utf-8")
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+@attrs.frozen
+class Place:
+    """A directory with the input, checkpoints and savepoints of a case."""
+
+    case: Case
+    directory: Path
+    services: Services = attrs.field(factory=dict)
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """The versions with which the fixture was made, and its directory at that time."""
+        found: dict[str, Any] = json.loads((self.directory / "made.json").read_text())
+        return found
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        return [self.checkpoint(store) for store in self.case.stores]
+
+    def checkpoint(self, store: str) -> Path:
+        return self.directory / store / "checkpoint"
+
+    def savepoint(self, store: str) -> Path:
+        return self.directory / store / "savepoint"
+
+    def job(self, store: str) -> Job:
+        return self.case.make(str(self.directory), str(self.directory / store / "out"), store, self.services)
+
+    def add(self, batch: Input, number: int) -> None:
+        """Write the input of a batch: to files, or to the topic."""
+        if self.case.topic:
+            for name, records in batch.items():
+                partition = int(name.partition("/")[2])
+                keyed = ({"value": record, "partition": partition} for record in records)
+                fill(self.services["KAFKA"], self.services["TOPIC"], keyed)
+            return
+        for source, lines in batch.items():
+            path = self.directory / "in" / source / f"{number}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"".join(b"%b\n" % line for line in lines))
+            time = int(BEGIN.timestamp()) + number
+            os.utime(path, (time, time))
+
+    def written(self, store: str) -> set[Path]:
+        """Return the files with outputs, dead letters and late events."""
+        return {*(self.directory / store / "out").rglob("*.jsonl"), *self.counted_files(store)}
+
+    def counted_files(self, store: str) -> Iterator[Path]:
+        for port in COUNTED:
+            yield from (self.checkpoint(store) / port).glob("*.jsonl")
+
+    def outputs(self, store: str, *, before: Set[Path] = frozenset()) -> list[Any]:
+        """Return the outputs, and the numbers of dead letters and late events.
+
+        :param before: files to leave out
+        """
+        files = sorted(self.written(store) - before)
+        found = [[path.parent.name, value] for path in files for value in rows_in(path)]
+        counts = Counter(port for port, _ in found if port in COUNTED)
+        if self.case.topic:
+            return outputs_in_database(self.services)
+        values = in_order(output for output in found if output[0] not in COUNTED)
+        return [*values, *([port, counts[port]] for port in COUNTED)]
+
+    def resumed(self, store: str) -> list[Any]:
+        """Continue the job on Spark, from its checkpoint, with the further input. Return what it writes."""
+        before = self.written(store)
+        self.add(self.case.further, len(self.case.batches))
+        run(
+            self.job(store),
+            master=PARALLEL,
+            checkpoint=str(self.checkpoint(store)),
+            trigger="available-now",
+            flush=True,
+        )
+        return self.outputs(store, before=before)
+
+    def continued(self, store: str) -> list[Any]:
+        """Continue the job in a test run, from its savepoint, with the further input. Return what it collects."""
+        job = self.job(store)
+        with TestRun(job, savepoint=self.savepoint(store), lookups=self.case.lookups, processing_time=NOW) as test_run:
+            for name, lines in self.case.further.items():
+                source, _, partition = name.partition("/")
+                for line in lines:
+                    test_run.add_record(self.case.as_record(line), source, partition=partition)
+            result = test_run.end_batch().run(flush=True)
+        ports = [port for stage in job.by_stage.values() for port, _ in stage.all_sinks if port not in COUNTED]
+        values = [
+            [port, json.loads(JsonCodec(type(value)).encode(value))] for port in ports for value in result.records(port)
+        ]
+        counts = {"dead_letters": result.dead_letters, "late_events": [*result.late]}
+        return [*in_order(values), *([port, len(values)] for port, values in counts.items())]
+
+    def rows(self, store: str, *, savepoint: bool = False) -> list[Any]:
+        """Return the state in a checkpoint or savepoint, as `amadou state export` writes it, without Spark. With stages,
+        each row has the name of its stage.
+        """
+        job, found = self.job(store), []
+        with TemporaryDirectory() as local:
+            for name, stage in job.by_stage.items():
+                place, file = self.checkpoint(store), Path(local) / f"{name}.jsonl"
+                state: Any = CheckpointState(str(place), without_spark, name)
+                if savepoint:
+                    place = self.savepoint(store)
+                    state = JobSavepoint(place).stages[name]
+                export_rows(state, str(place), file, None, None, None, stage)
+                found += ({"stage": name, **row} if name else row for row in rows_in(file))
+        return in_order(found)
+
+    def forms(self, store: str) -> dict[str, int]:
+        """Return the numbers of key groups in a checkpoint on the store `log` that are stored in each form."""
+        checkpoint = self.checkpoint(store)
+        metadata = read_metadata(LocalFiles(str(checkpoint), checkpoint))
+        batch = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+        partitions = partitions_with_state(checkpoint, batch)
+        found: dict[str, set[tuple[str, bytes]]] = {"packed": set(), "by key": set()}
+        for stage in metadata.stages:
+            for number in range_numbers(metadata.key_ranges):
+                files = RangeFiles(checkpoint, "log", number, partitions, metadata.operator_of(stage))
+                log = Log(SegmentsInMemory(files.rows(batch)), str(number))
+                entries: dict[bytes, bytes | None] = {}
+                for segment in log.head.segments:
+                    entries |= {id_: value for id_, (value, _) in log.read(segment.number).items()}
+                for id_ in (id_ for id_, value in entries.items() if value is not None):
+                    found["packed" if id_[PREFIX:] == PACKED else "by key"].add((stage, id_[:PREFIX]))
+        return {form: len(groups) for form, groups in found.items()}
+
+
+def without_spark() -> NoReturn:
+    raise AssertionError("Spark was needed to read state")
