@@ -31,6 +31,7 @@ from amadou import Job
 from amadou_plugins.connectors import KafkaRecord
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+JOBS = Path(__file__).parent / "jobs"
 BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 FORMS: Final = {"groups": None, "log": "packed", "log-by-key": "by key"}
 """The stores with the form that key groups have on the store `log`."""
@@ -48,8 +49,8 @@ class Case:
     :param name: name of the fixture
     :param make: function that returns the job: with the directory of the input, that of the outputs, the store, one of
         `FORMS`, and the services
-    :param batches: the input of the stored checkpoint, batch by batch
-    :param further: the input of the batch with which a run continues
+    :param batches: the input of a new checkpoint, batch by batch; a fixture has it, too
+    :param further: the input of the batch with which a run continues; a fixture has it, too
     :param stores: the stores on which there are checkpoints
     :param as_record: function that returns the record that the job's source has for a line
     :param lookups: the answers of lookups; see `TestRun`
@@ -66,6 +67,11 @@ class Case:
     lookups: Mapping[str, Mapping[Any, Any]] = MappingProxyType({})
     topic: str = ""
     schema: str = ""
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Names of the services without which a run on Spark cannot continue."""
+        return (*(["kafka"] if self.topic else []), *(["postgres"] if self.schema else []))
 
     def __str__(self) -> str:
         return self.name
@@ -306,7 +312,7 @@ def orders_case() -> Case:
         batches=batches,
         further=further,
         lookups={"customers": {"c1": orders.Customer("Ada", "UK"), "c2": orders.Customer("Blaise", "FR")}},
-        schema=EXAMPLES.joinpath("orders", "schema.sql").read_text(),
+        schema=JOBS.joinpath("orders.sql").read_text(),
     )
 
 
@@ -318,15 +324,15 @@ def fraud_case() -> Case:
         record = {"id": f"p{number}", "card": f"c{card}", "time": time, "cents": cents, "country": country}
         return f"payments/{card % 3}", json.dumps(record).encode()
 
-    def by_partition(found: Iterator[tuple[str, bytes]]) -> Input:
+    def by_partition(records: Iterator[tuple[str, bytes]]) -> Input:
         parts: dict[str, list[bytes]] = {}
-        for partition, record in found:
+        for partition, record in records:
             parts.setdefault(partition, []).append(record)
         return parts
 
     first = (payment(at, at % 12, at / 4) for at in range(60))
     then = (
-        payment(60 + at, at % 12, 15 + at / 4, 20_000 if at == 9 else 900, "BR" if at == 11 else "FR")
+        payment(60 + at, at % 12, 15 + at / 4, 20_000 if at == 9 else 900, "BR" if at == 10 else "FR")
         for at in range(24)
     )
     further = by_partition(then)
@@ -339,7 +345,7 @@ def fraud_case() -> Case:
         further=further,
         as_record=KafkaRecord,
         topic="payments",
-        schema=EXAMPLES.joinpath("fraud", "schema.sql").read_text(),
+        schema=JOBS.joinpath("fraud.sql").read_text(),
     )
 
 

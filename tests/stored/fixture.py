@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -35,6 +36,8 @@ from amadou_runtime.spark.savepoints.state_files import RangeFiles, partitions_w
 from amadou_runtime.spark.spread import range_numbers
 
 HERE = Path(__file__).parent
+FORMATS = sorted(HERE.glob("checkpoints-*"), key=lambda path: int(path.name.partition("-")[2]))
+"""The directories with fixtures."""
 PARTITIONS = 3
 """Number of partitions of the topic that the example `fraud` reads."""
 NOW = BEGIN + timedelta(days=365)
@@ -104,8 +107,7 @@ class Fixture:
         """Unpack the fixture to a directory, with new services that have what the job has read and needs."""
         with services_for(self.case) as services:
             place = self.unpack(to, services)
-            for number, batch in enumerate(self.case.batches if self.case.topic else ()):
-                place.add(batch, number)
+            place.fill_topic("in")
             yield place
 
 
@@ -142,10 +144,10 @@ def connected(services: Services) -> Any:
 def outputs_in_database(services: Services) -> list[Any]:
     """Return what the example `fraud` has written."""
     with connected(services) as database:
-        found = database.execute("SELECT card, time, rule, payment, reason FROM alerts").fetchall()
+        alerts = database.execute("SELECT card, time, rule, payment, reason FROM alerts").fetchall()
         counts = {port: database.execute(f"SELECT count(*) FROM {port}").fetchone()[0] for port in COUNTED}
-    alerts = (["alerts", json.loads(JsonCodec(Alert).encode(Alert(*row)))] for row in found)
-    return [*in_order(alerts), *([port, counts[port]] for port in COUNTED)]
+    outputs = (["alerts", json.loads(JsonCodec(Alert).encode(Alert(*row)))] for row in alerts)
+    return [*in_order(outputs), *([port, counts[port]] for port in COUNTED)]
 
 
 def rewrite(checkpoint: Path, changes: Mapping[str, str]) -> None:
@@ -172,8 +174,8 @@ class Place:
     @property
     def made(self) -> dict[str, Any]:
         """The versions with which the fixture was made, and its directory at that time."""
-        found: dict[str, Any] = json.loads((self.directory / "made.json").read_text())
-        return found
+        made: dict[str, Any] = json.loads((self.directory / "made.json").read_text())
+        return made
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -188,20 +190,31 @@ class Place:
     def job(self, store: str) -> Job:
         return self.case.make(str(self.directory), str(self.directory / store / "out"), store, self.services)
 
-    def add(self, batch: Input, number: int) -> None:
-        """Write the input of a batch: to files, or to the topic."""
-        if self.case.topic:
-            for name, records in batch.items():
-                partition = int(name.partition("/")[2])
-                keyed = ({"value": record, "partition": partition} for record in records)
-                fill(self.services["KAFKA"], self.services["TOPIC"], keyed)
-            return
+    def write(self, directory: str, batch: Input, number: int) -> None:
+        """Write the files with the input of a batch to the directory `in` or `further`."""
         for source, lines in batch.items():
-            path = self.directory / "in" / source / f"{number}.jsonl"
+            path = self.directory / directory / source / f"{number}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"".join(b"%b\n" % line for line in lines))
             time = int(BEGIN.timestamp()) + number
             os.utime(path, (time, time))
+
+    def read(self, directory: str) -> Iterator[tuple[str, str, list[bytes]]]:
+        """Yield sources, partitions and records of the files in the directory `in` or `further`."""
+        place = self.directory / directory
+        for path in sorted(place.rglob("*.jsonl")):
+            source, _, partition = path.parent.relative_to(place).as_posix().partition("/")
+            yield source, partition, path.read_bytes().splitlines()
+
+    def fill_topic(self, directory: str) -> None:
+        """Write the input in a directory to the topic, if the job reads one."""
+        for _, partition, records in self.read(directory) if self.case.topic else ():
+            keyed = ({"value": record, "partition": int(partition)} for record in records)
+            fill(self.services["KAFKA"], self.services["TOPIC"], keyed)
+
+    def add_further(self) -> None:
+        shutil.copytree(self.directory / "further", self.directory / "in", dirs_exist_ok=True)
+        self.fill_topic("further")
 
     def written(self, store: str) -> set[Path]:
         """Return the files with outputs, dead letters and late events."""
@@ -217,17 +230,17 @@ class Place:
         :param before: files to leave out
         """
         files = sorted(self.written(store) - before)
-        found = [[path.parent.name, value] for path in files for value in rows_in(path)]
-        counts = Counter(port for port, _ in found if port in COUNTED)
+        outputs = [[path.parent.name, value] for path in files for value in rows_in(path)]
+        counts = Counter(port for port, _ in outputs if port in COUNTED)
         if self.case.topic:
             return outputs_in_database(self.services)
-        values = in_order(output for output in found if output[0] not in COUNTED)
+        values = in_order(output for output in outputs if output[0] not in COUNTED)
         return [*values, *([port, counts[port]] for port in COUNTED)]
 
     def resumed(self, store: str) -> list[Any]:
         """Continue the job on Spark, from its checkpoint, with the further input. Return what it writes."""
         before = self.written(store)
-        self.add(self.case.further, len(self.case.batches))
+        self.add_further()
         run(
             self.job(store),
             master=PARALLEL,
@@ -241,8 +254,7 @@ class Place:
         """Continue the job in a test run, from its savepoint, with the further input. Return what it collects."""
         job = self.job(store)
         with TestRun(job, savepoint=self.savepoint(store), lookups=self.case.lookups, processing_time=NOW) as test_run:
-            for name, lines in self.case.further.items():
-                source, _, partition = name.partition("/")
+            for source, partition, lines in self.read("further"):
                 for line in lines:
                     test_run.add_record(self.case.as_record(line), source, partition=partition)
             result = test_run.end_batch().run(flush=True)
@@ -254,10 +266,10 @@ class Place:
         return [*in_order(values), *([port, len(values)] for port, values in counts.items())]
 
     def rows(self, store: str, *, savepoint: bool = False) -> list[Any]:
-        """Return the state in a checkpoint or savepoint, as `amadou state export` writes it, without Spark. With stages,
+        """Return the state in a checkpoint or savepoint without Spark, as `amadou state export` writes it. With stages,
         each row has the name of its stage.
         """
-        job, found = self.job(store), []
+        job, rows = self.job(store), []
         with TemporaryDirectory() as local:
             for name, stage in job.by_stage.items():
                 place, file = self.checkpoint(store), Path(local) / f"{name}.jsonl"
@@ -266,16 +278,16 @@ class Place:
                     place = self.savepoint(store)
                     state = JobSavepoint(place).stages[name]
                 export_rows(state, str(place), file, None, None, None, stage)
-                found += ({"stage": name, **row} if name else row for row in rows_in(file))
-        return in_order(found)
+                rows += ({"stage": name, **row} if name else row for row in rows_in(file))
+        return in_order(rows)
 
-    def forms(self, store: str) -> dict[str, int]:
-        """Return the numbers of key groups in a checkpoint on the store `log` that are stored in each form."""
+    def forms(self, store: str) -> set[str]:
+        """Return the forms in which the key groups of a checkpoint on the store `log` are stored."""
         checkpoint = self.checkpoint(store)
         metadata = read_metadata(LocalFiles(str(checkpoint), checkpoint))
         batch = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
         partitions = partitions_with_state(checkpoint, batch)
-        found: dict[str, set[tuple[str, bytes]]] = {"packed": set(), "by key": set()}
+        forms = set()
         for stage in metadata.stages:
             for number in range_numbers(metadata.key_ranges):
                 files = RangeFiles(checkpoint, "log", number, partitions, metadata.operator_of(stage))
@@ -283,9 +295,9 @@ class Place:
                 entries: dict[bytes, bytes | None] = {}
                 for segment in log.head.segments:
                     entries |= {id_: value for id_, (value, _) in log.read(segment.number).items()}
-                for id_ in (id_ for id_, value in entries.items() if value is not None):
-                    found["packed" if id_[PREFIX:] == PACKED else "by key"].add((stage, id_[:PREFIX]))
-        return {form: len(groups) for form, groups in found.items()}
+                ids = (id_ for id_, value in entries.items() if value is not None)
+                forms |= {"packed" if id_[PREFIX:] == PACKED else "by key" for id_ in ids}
+        return forms
 
 
 def without_spark() -> NoReturn:

@@ -1,11 +1,11 @@
-"""Savepoints of earlier releases can be read: those of each format are kept beside this file."""
+"""Savepoints of earlier versions can be read: see README.md."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stored.jobs.format_1 import BEGIN, KEYS, MINUTE, Kept, columns_job, item, kept_job
+from tests.stored.jobs.format_1 import BEGIN, KEYS, MINUTE, Values, columns_job, item, values_job
 from typer.testing import CliRunner
 
 from amadou_runtime import TestRun, run
@@ -16,42 +16,42 @@ from amadou_runtime.testing.rehearsal import rehearse
 
 HERE = Path(__file__).parent
 FORMATS = sorted(HERE.glob("savepoints-*"), key=lambda path: int(path.name.partition("-")[2]))
-formats = pytest.mark.parametrize("kept", FORMATS, ids=lambda path: path.name)
+formats = pytest.mark.parametrize("stored", FORMATS, ids=lambda path: path.name)
 
 
-def test_the_first_format_is_kept() -> None:
+def test_there_are_savepoints_of_the_first_format() -> None:
     assert FORMATS[0].name == "savepoints-1"
 
 
 @formats
 @pytest.mark.parametrize("name", ["all", "columns-groups", "columns-log"])
-def test_kept_savepoints_are_whole(kept: Path, name: str) -> None:
-    Savepoint(kept / name).verify()
+def test_savepoints_of_each_format_are_whole(stored: Path, name: str) -> None:
+    Savepoint(stored / name).verify()
 
 
 @formats
-def test_all_kinds_of_state_are_read(kept: Path) -> None:
-    savepoint = Savepoint(kept / "all")
+def test_all_kinds_of_state_are_read_from_savepoints_of_each_format(stored: Path) -> None:
+    savepoint = Savepoint(stored / "all")
     assert (savepoint.manifest.keys, savepoint.manifest.timers) == (7, 32)
     assert savepoint.manifest.held == {"events": 3}
-    result = rehearse(savepoint, kept_job)
+    result = rehearse(savepoint, values_job)
     assert not result.has_failed, result
-    assert {name: spec.entries for name, spec in result.specs.items()} == dict.fromkeys(kept_job.specs, 7)
-    with TestRun(kept_job, savepoint=savepoint.directory) as test_run:
-        found = test_run.run()
-        assert sorted(map(str, found.keys())) == sorted(map(str, KEYS))
+    assert {name: spec.entries for name, spec in result.specs.items()} == dict.fromkeys(values_job.specs, 7)
+    with TestRun(values_job, savepoint=savepoint.directory) as test_run:
+        result = test_run.run()
+        assert sorted(map(str, result.keys())) == sorted(map(str, KEYS))
         for number, key in enumerate(KEYS, len(KEYS)):
-            assert found.state(Kept.item, key) == item(number, item(1))
-            assert found.state(Kept.versioned, key) == number
-            assert sorted(found.state(Kept.recent, key)) == sorted([str(number - 7), "0", str(number)])
-            assert found.state(Kept.by_pair, key)[number, "x"] == [number]
-            assert found.state(Kept.anything, key)["set"] == {1, 2}
-        assert [event.value for event in found.held("events")] == [{"value": 100}, {"value": 101}, {"value": 102}]
+            assert result.state(Values.item, key) == item(number, item(1))
+            assert result.state(Values.versioned, key) == number
+            assert sorted(result.state(Values.recent, key)) == sorted([str(number - 7), "0", str(number)])
+            assert result.state(Values.by_pair, key)[number, "x"] == [number]
+            assert result.state(Values.anything, key)["set"] == {1, 2}
+        assert [event.value for event in result.held("events")] == [{"value": 100}, {"value": 101}, {"value": 102}]
 
 
 @formats
-def test_a_job_continues_from_a_kept_savepoint(kept: Path) -> None:
-    with TestRun(kept_job, savepoint=kept / "all") as test_run:
+def test_a_job_continues_from_savepoints_of_each_format(stored: Path) -> None:
+    with TestRun(values_job, savepoint=stored / "all") as test_run:
         test_run.add_record(("a", 45, 0), "needed").add_watermark(BEGIN + 90 * MINUTE)
         outputs = test_run.run().records("out")
     assert [each for each in outputs if each[0] == "event" and each[2] == "events"] == [
@@ -66,23 +66,23 @@ def test_a_job_continues_from_a_kept_savepoint(kept: Path) -> None:
 
 
 @formats
-def test_rows_of_a_kept_savepoint_are_the_same_as_ever(kept: Path, tmp_path: Path) -> None:
+def test_the_rows_of_savepoints_of_each_format_are_the_same_as_ever(stored: Path, tmp_path: Path) -> None:
     """To see what has changed, compare the two files."""
-    done = CliRunner().invoke(app, ["state", "export", str(kept / "all"), str(tmp_path / "rows.jsonl")])
+    done = CliRunner().invoke(app, ["state", "export", str(stored / "all"), str(tmp_path / "rows.jsonl")])
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "rows.jsonl").read_text() == (kept / "rows.jsonl").read_text()
-    imported = ["state", "import", str(kept / "rows.jsonl"), str(tmp_path / "same"), "--into", str(kept / "all")]
+    assert (tmp_path / "rows.jsonl").read_text() == (stored / "rows.jsonl").read_text()
+    imported = ["state", "import", str(stored / "rows.jsonl"), str(tmp_path / "same"), "--into", str(stored / "all")]
     assert CliRunner().invoke(app, imported).exit_code == 0
     for key in KEYS:
-        of_both = [Savepoint(path) for path in (kept / "all", tmp_path / "same")]
-        first, second = (key_state(key, each.find(key), each.structures, kept_job) for each in of_both)
+        of_both = [Savepoint(path) for path in (stored / "all", tmp_path / "same")]
+        first, second = (key_state(key, each.find(key), each.structures, values_job) for each in of_both)
         assert first == second
 
 
 @formats
 @pytest.mark.parametrize("store", ["groups", "log"])
-def test_windows_that_are_stored_for_key_groups_continue(kept: Path, store: str, tmp_path: Path) -> None:
-    savepoint = Savepoint(kept / f"columns-{store}")
+def test_windows_that_are_stored_for_whole_key_groups_continue(stored: Path, store: str, tmp_path: Path) -> None:
+    savepoint = Savepoint(stored / f"columns-{store}")
     assert any(block.group_states for block in savepoint.blocks())
     (tmp_path / "in").mkdir()
     job = columns_job(f"{tmp_path}/in/", str(tmp_path / "out"))

@@ -1,0 +1,137 @@
+"""Checkpoints and savepoints of earlier versions are read as ever, and their jobs continue: see README.md."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.stored.cases import CASES, FORMS
+from tests.stored.fixture import FORMATS, Fixture, Place, rows_in
+from tests.stored.jobs.kinds import ALL_AGGREGATES, kinds_job
+from tests.stored.jobs.sketches import SKETCHES
+
+from amadou_plugins import aggregates, joins, windows
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+
+FIXTURES = [Fixture(directory, case) for directory in FORMATS for case in CASES.values()]
+STORED = [(fixture, store) for fixture in FIXTURES if fixture.archive.exists() for store in fixture.case.stores]
+ON_SPARK = {
+    *(("kinds", store) for store in FORMS),
+    ("columns-tumbling", "groups"),
+    ("columns-tumbling", "log-by-key"),
+    ("stages", "log"),
+    ("sensors", "groups"),
+    ("top_pages", "log"),
+}
+"""The cases that continue on Spark in every run of the tests."""
+
+
+def marks_of(store: str) -> list[pytest.MarkDecorator]:
+    return [] if store == "groups" else [pytest.mark.needs_spark(4)]
+
+
+each = pytest.mark.parametrize(
+    ("fixture", "store"),
+    [pytest.param(fixture, store, id=f"{fixture}-{store}", marks=marks_of(store)) for fixture, store in STORED],
+)
+
+
+@pytest.fixture(scope="module")
+def place_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Fixture], Place]:
+    """Unpacks a fixture for all tests that only read it."""
+    return cache(lambda fixture: fixture.unpack(tmp_path_factory.mktemp("stored")))
+
+
+def test_the_first_format_has_a_fixture_of_each_case() -> None:
+    archives = {path.name.removesuffix(".tar.xz") for path in FORMATS[0].glob("*.tar.xz")}
+    assert archives == CASES.keys()
+
+
+def test_the_job_with_every_kind_of_state_has_every_kind_of_window_join_and_aggregate() -> None:
+    job = kinds_job("", "", "groups", 1)
+    components = {type(spec) for spec in job.specs.values()}
+    used = {type(aggregate) for aggregate in (*ALL_AGGREGATES.values(), *SKETCHES.values())}
+    assert components >= subclasses_in(windows, windows.WindowSpec) | subclasses_in(joins, joins.JoinSpec)
+    assert used >= subclasses_in(aggregates, aggregates.Aggregate) - {aggregates.CompositeAggregate}
+
+
+def subclasses_in(package: Any, base: type) -> set[type]:
+    members = (getattr(package, name) for name in package.__all__)
+    return {each for each in members if isinstance(each, type) and issubclass(each, base) and each is not base}
+
+
+@pytest.mark.parametrize("fixture", [fixture for fixture in FIXTURES if fixture.case.name == "kinds"], ids=str)
+def test_the_fixture_with_every_kind_of_state_has_all_of_it(
+    fixture: Fixture, place_of: Callable[[Fixture], Place]
+) -> None:
+    place, job = place_of(fixture), kinds_job("", "", "groups", 1)
+    manifest = JobSavepoint(place.savepoint("groups")).stages[""].manifest
+    specs = {row["spec"] for row in rows_in(fixture.rows) if "spec" in row}
+    assert specs == job.specs.keys() - {"in_memory"} | {"made 1", "made 2"}
+    assert manifest.left_out == {"in_memory": 7}
+    assert manifest.held == {"events": 3}
+    assert manifest.clock["letters"]["total"] == 1
+    assert {tag for row in rows_in(fixture.rows) for _, tag in row.get("timers", ())} == {"", "tag"}
+    assert {file.name for file in manifest.files if file.name.startswith("references/")} == {"references/limits"}
+
+
+@each
+def test_the_state_of_a_checkpoint_is_read_as_ever(
+    fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
+) -> None:
+    assert place_of(fixture).rows(store) == rows_in(fixture.rows)
+
+
+@each
+def test_a_savepoint_is_whole_and_its_state_is_read_as_ever(
+    fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
+) -> None:
+    place = place_of(fixture)
+    JobSavepoint(place.savepoint(store)).verify()
+    assert place.rows(store, savepoint=True) == rows_in(fixture.rows)
+
+
+@each
+def test_a_test_run_continues_from_a_savepoint(
+    fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
+) -> None:
+    assert place_of(fixture).continued(store) == rows_in(fixture.outputs)
+
+
+@pytest.mark.parametrize(
+    ("fixture", "store"),
+    [
+        pytest.param(fixture, store, id=f"{fixture}-{store}", marks=marks_of(store))
+        for fixture, store in STORED
+        if store != "groups"
+    ],
+)
+def test_key_groups_on_the_store_log_have_the_form_of_the_fixture(
+    fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
+) -> None:
+    expected = {FORMS[store]} if rows_in(fixture.rows) else set()
+    assert place_of(fixture).forms(store) == expected
+
+
+@pytest.mark.spark
+@pytest.mark.needs_spark(4, 3)  # older versions of Spark do not read the checkpoints of newer ones
+@pytest.mark.parametrize(
+    ("fixture", "store"),
+    [
+        pytest.param(
+            fixture,
+            store,
+            id=f"{fixture}-{store}",
+            marks=() if (fixture.case.name, store) in ON_SPARK else [pytest.mark.qualify],
+        )
+        for fixture, store in STORED
+    ],
+)
+def test_a_run_on_spark_continues_from_a_checkpoint(
+    fixture: Fixture, store: str, tmp_path: Path, spark: Any, request: pytest.FixtureRequest
+) -> None:
+    for service in fixture.case.services:
+        request.getfixturevalue(service)
+    with fixture.with_services(tmp_path) as place:
+        assert place.resumed(store) == rows_in(fixture.outputs)
