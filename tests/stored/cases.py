@@ -42,7 +42,7 @@ Services: TypeAlias = Mapping[str, str]
 Make: TypeAlias = Callable[[str, str, str, Services], Job]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Case:
     """A job and its input.
 
@@ -111,8 +111,10 @@ def kinds_input() -> Iterator[Input]:
             "right": as_lines(("k2", minute, 1)),
             "limits": [],
         }
+    held = [(key, 40, 1200 + number) for number, key in enumerate(KEYS[:3])]
+    full = [(key, 9, 1020 + number) for number, key in enumerate(KEYS)]
     yield {
-        "events": as_lines(*((key, 40, 1200 + number) for number, key in enumerate(KEYS[:3])), ("k5", 9, 40)),
+        "events": as_lines(*full, ("k5", 9, 40), *held),
         "needed": as_lines(("a", 9, 1)),
         "right": as_lines(("a", 9, 1300)),
         "limits": as_lines(("low", 5, 6)),

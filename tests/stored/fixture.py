@@ -19,7 +19,7 @@ import attrs
 import psycopg
 from tests.stored.cases import BEGIN, Case, Input, Services
 from tests.stored.jobs.fraud import Alert
-from tests.topics import fill, make_topic
+from tests.topics import fill, id_of, make_topic
 
 from amadou import Job
 from amadou_plugins.connectors import JsonCodec
@@ -46,8 +46,8 @@ PARALLEL = "local[2]"
 """The master of all runs."""
 COUNTED = ("dead_letters", "late_events")
 """Ports whose values are only counted: they have times of processing."""
-PATHS = ("offsets/*", "sources/*/*", "state/*/_metadata/v2/*")
-"""Files of a checkpoint in which Spark writes the paths of input files and state schemas, and the names of topics."""
+PATHS = ("offsets/*", "clock/*", "sources/*/*", "state/*/_metadata/v2/*")
+"""Files of a checkpoint with the paths of input files and state schemas, and the names and ids of topics."""
 
 
 def rows_in(path: Path) -> list[Any]:
@@ -97,7 +97,7 @@ class Fixture:
         made = place.made
         changes = {f"file:{slashes}{made['place']}/": f"file:{slashes}{to}/" for slashes in ("", "//")}
         if "TOPIC" in services:
-            changes[made["topic"]] = services["TOPIC"]
+            changes |= {made["topic"]: services["TOPIC"], made["topic_id"]: services["TOPIC_ID"]}
         for checkpoint in place.checkpoints:
             rewrite(checkpoint, changes)
         return place
@@ -117,7 +117,8 @@ def services_for(case: Case) -> Iterator[Services]:
     services: dict[str, str] = {}
     if case.topic:
         kafka = os.environ["AMADOU_KAFKA"]
-        services |= {"KAFKA": kafka, "TOPIC": make_topic(kafka, PARTITIONS, f"stored-{uuid4().hex[:8]}")}
+        topic = make_topic(kafka, PARTITIONS, f"stored-{uuid4().hex[:8]}")
+        services |= {"KAFKA": kafka, "TOPIC": topic, "TOPIC_ID": id_of(kafka, topic)}
     if not case.schema:
         yield services
         return
@@ -254,7 +255,8 @@ class Place:
         """Continue the job in a test run, from its savepoint, with the further input. Return what it collects."""
         job = self.job(store)
         with TestRun(job, savepoint=self.savepoint(store), lookups=self.case.lookups, processing_time=NOW) as test_run:
-            for source, partition, lines in self.read("further"):
+            for source, name, lines in self.read("further"):
+                partition = f"{self.made['topic']}-{name}" if self.case.topic else name
                 for line in lines:
                     test_run.add_record(self.case.as_record(line), source, partition=partition)
             result = test_run.end_batch().run(flush=True)

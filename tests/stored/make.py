@@ -105,6 +105,7 @@ def write_versions(place: Place) -> None:
     made = {
         "place": str(place.directory),
         "topic": place.services.get("TOPIC"),
+        "topic_id": place.services.get("TOPIC_ID"),
         "amadou": amadou_version(),
         "spark": pyspark.__version__,
         "python": platform.python_version(),

@@ -195,7 +195,7 @@ class Kinds(Handler):
     session = SessionWindow(6 * MINUTE, MERGEABLE, max_duration=20 * MINUTE)
     session_ordered = SessionWindow(4 * MINUTE, ORDERED, ttl=timedelta(hours=2))
     session_events = SessionWindow(4 * MINUTE, MovingAverage(VALUE, 2))
-    counting = CountWindow(3, ORDERED)
+    counting = CountWindow(5, ORDERED)
     counting_hops = CountWindow(4, MERGEABLE, hop=2)
     counting_gaps = CountWindow(2, Sum(VALUE), hop=5)
     in_memory = TumblingWindow(5 * MINUTE, Count(), storage="memory")
@@ -258,6 +258,9 @@ class Kinds(Handler):
         subject.set_timer(event.timestamp + 60 * MINUTE, "tag")
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        if not subject.timer_tag:
+            self.out.collect(subject, ["timer", str(subject.key), str(timestamp)])
+            return
         state = [
             *(self.counted, self.versioned, self.brief, self.minutes, self.by_pair, self.recent, self.numbers),
             *(self.item, self.anything),
