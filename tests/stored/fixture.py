@@ -217,6 +217,16 @@ class Place:
         shutil.copytree(self.directory / "further", self.directory / "in", dirs_exist_ok=True)
         self.fill_topic("further")
 
+    def last_commit(self, store: str) -> int:
+        """Return the number of the last completed batch."""
+        return max(int(path.name) for path in (self.checkpoint(store) / "commits").iterdir() if path.name.isdigit())
+
+    def remove_last_commit(self, store: str) -> None:
+        """Leave the checkpoint as a run that is killed before Spark's commit does."""
+        number = self.last_commit(store)
+        for name in (f"{number}", f".{number}.crc"):
+            (self.checkpoint(store) / "commits" / name).unlink()
+
     def written(self, store: str) -> set[Path]:
         """Return the files with outputs, dead letters and late events."""
         return {*(self.directory / store / "out").rglob("*.jsonl"), *self.counted_files(store)}
@@ -285,9 +295,8 @@ class Place:
 
     def forms(self, store: str) -> set[str]:
         """Return the forms in which the key groups of a checkpoint on the store `log` are stored."""
-        checkpoint = self.checkpoint(store)
+        checkpoint, batch = self.checkpoint(store), self.last_commit(store)
         metadata = read_metadata(LocalFiles(str(checkpoint), checkpoint))
-        batch = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
         partitions = partitions_with_state(checkpoint, batch)
         forms = set()
         for stage in metadata.stages:

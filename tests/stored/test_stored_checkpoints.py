@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.stored.cases import CASES, FORMS
-from tests.stored.fixture import FORMATS, Fixture, Place, rows_in
+from tests.stored.fixture import FORMATS, Fixture, Place, in_order, rows_in
 from tests.stored.jobs.kinds import ALL_AGGREGATES, kinds_job
 from tests.stored.jobs.sketches import SKETCHES
 
@@ -135,3 +135,21 @@ def test_a_run_on_spark_continues_from_a_checkpoint(
         request.getfixturevalue(service)
     with fixture.with_services(tmp_path) as place:
         assert place.resumed(store) == rows_in(fixture.outputs)
+
+
+@pytest.mark.spark
+@pytest.mark.needs_spark(4, 3)
+@pytest.mark.qualify
+@pytest.mark.parametrize(("fixture", "store"), [each for each in STORED if each[0].case.name == "kinds"], ids=str)
+def test_a_checkpoint_of_a_run_that_was_killed_before_the_commit_has_no_output_twice(
+    fixture: Fixture, store: str, tmp_path: Path, spark: Any
+) -> None:
+    place = fixture.unpack(tmp_path)
+    *stored, dead_letters, late_events = place.outputs(store)
+    place.remove_last_commit(store)
+    place.resumed(store)
+    *outputs, all_dead_letters, all_late_events = place.outputs(store)
+    *expected, more_dead_letters, more_late_events = rows_in(fixture.outputs)
+    assert outputs == in_order([*stored, *expected])
+    assert all_dead_letters[1] == dead_letters[1] + more_dead_letters[1]
+    assert all_late_events[1] == late_events[1] + more_late_events[1]
