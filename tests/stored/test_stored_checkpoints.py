@@ -31,7 +31,7 @@ def marks_of(store: str) -> list[pytest.MarkDecorator]:
     return [] if store == "groups" else [pytest.mark.needs_spark(4)]
 
 
-each = pytest.mark.parametrize(
+every_fixture = pytest.mark.parametrize(
     ("fixture", "store"),
     [pytest.param(fixture, store, id=f"{fixture}-{store}", marks=marks_of(store)) for fixture, store in STORED],
 )
@@ -61,7 +61,7 @@ def subclasses_in(package: Any, base: type) -> set[type]:
     return {each for each in members if isinstance(each, type) and issubclass(each, base) and each is not base}
 
 
-@pytest.mark.parametrize("fixture", [fixture for fixture in FIXTURES if fixture.case.name == "kinds"], ids=str)
+@pytest.mark.parametrize("fixture", dict.fromkeys(each for each, _ in STORED if each.case.name == "kinds"), ids=str)
 def test_the_fixture_with_every_kind_of_state_has_all_of_it(
     fixture: Fixture, place_of: Callable[[Fixture], Place]
 ) -> None:
@@ -76,14 +76,14 @@ def test_the_fixture_with_every_kind_of_state_has_all_of_it(
     assert {file.name for file in manifest.files if file.name.startswith("references/")} == {"references/limits"}
 
 
-@each
+@every_fixture
 def test_the_state_of_a_checkpoint_is_read_as_ever(
     fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
 ) -> None:
     assert place_of(fixture).rows(store) == rows_in(fixture.rows)
 
 
-@each
+@every_fixture
 def test_a_savepoint_is_whole_and_its_state_is_read_as_ever(
     fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
 ) -> None:
@@ -92,7 +92,7 @@ def test_a_savepoint_is_whole_and_its_state_is_read_as_ever(
     assert place.rows(store, savepoint=True) == rows_in(fixture.rows)
 
 
-@each
+@every_fixture
 def test_a_test_run_continues_from_a_savepoint(
     fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
 ) -> None:
@@ -112,6 +112,18 @@ def test_key_groups_on_the_store_log_have_the_form_of_the_fixture(
 ) -> None:
     expected = {FORMS[store]} if rows_in(fixture.rows) else set()
     assert place_of(fixture).forms(store) == expected
+
+
+@pytest.mark.parametrize(
+    ("fixture", "store"),
+    [each for each in STORED if each[0].case.name.startswith("columns-") and FORMS[each[1]] != "by key"],
+    ids=str,
+)
+def test_fixtures_of_vectorised_windows_have_state_of_whole_key_groups(
+    fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
+) -> None:
+    savepoint = JobSavepoint(place_of(fixture).savepoint(store)).stages[""]
+    assert all(block.group_states for block in savepoint.blocks())
 
 
 @pytest.mark.spark
