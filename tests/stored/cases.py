@@ -21,7 +21,6 @@ from tests.stored.jobs import (
     orders,
     sensors,
     shop,
-    sketches,
     stages,
     top_pages,
     views,
@@ -55,6 +54,7 @@ class Case:
     :param as_record: function that returns the record that the job's source has for a line
     :param lookups: the answers of lookups; see `TestRun`
     :param topic: name of the source that reads a Kafka topic; empty if there is none
+    :param packages: names of packages that the job needs and that some versions of Python lack
     :param schema: statements that create the tables that the job needs; empty if it needs no database
     """
 
@@ -66,6 +66,7 @@ class Case:
     as_record: Callable[[bytes], Any] = bytes
     lookups: Mapping[str, Mapping[Any, Any]] = MappingProxyType({})
     topic: str = ""
+    packages: tuple[str, ...] = ()
     schema: str = ""
 
     @property
@@ -224,12 +225,14 @@ def stages_case() -> Case:
 
 def sketches_case() -> Case:
     *batches, further = cut([stage_line("ab"[at % 2], 60 * at, at) for at in range(300)], 3, "in")
-    return Case(
-        name="sketches",
-        make=lambda place, out, store, _: sketches.sketches_job(place, out, store),
-        batches=batches,
-        further=further,
-    )
+
+    def make(place: str, out: str, store: str, _: Services) -> Job:
+        from tests.stored.jobs.sketches import sketches_job  # needs the packages
+
+        return sketches_job(place, out, store)
+
+    packages = ("datasketches", "ddsketch")
+    return Case(name="sketches", make=make, batches=batches, further=further, packages=packages)
 
 
 def failed_logins_case() -> Case:

@@ -1,7 +1,8 @@
 """Checkpoints and savepoints of earlier versions are read as ever, and their jobs continue: see README.md."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 from tests.stored.cases import CASES, FORMS
 from tests.stored.fixture import FORMATS, Fixture, Place, in_order, rows_in
 from tests.stored.jobs.kinds import ALL_AGGREGATES, kinds_job
-from tests.stored.jobs.sketches import SKETCHES
 
 from amadou_plugins import aggregates, joins, windows
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
@@ -25,16 +25,40 @@ ON_SPARK = {
     ("top_pages", "log"),
 }
 """The cases that continue on Spark in every run of the tests."""
+MADE_ON = (4, 3)
+"""The oldest version of Spark that is sure to read the checkpoints, which newer versions have made."""
 
 
-def marks_of(store: str) -> list[pytest.MarkDecorator]:
-    return [] if store == "groups" else [pytest.mark.needs_spark(4)]
+def for_each(chosen: Iterable[tuple[Fixture, str]], *needed: int) -> pytest.MarkDecorator:
+    """Return the mark that runs a test for fixtures and their stores.
+
+    :param needed: the version of Spark that the test needs; by default, that of the store
+    """
+    return pytest.mark.parametrize(
+        ("fixture", "store"),
+        [
+            pytest.param(fixture, store, id=f"{fixture}-{store}", marks=[*marks_of(fixture, store, needed)])
+            for fixture, store in chosen
+        ],
+    )
 
 
-every_fixture = pytest.mark.parametrize(
-    ("fixture", "store"),
-    [pytest.param(fixture, store, id=f"{fixture}-{store}", marks=marks_of(store)) for fixture, store in STORED],
-)
+def marks_of(fixture: Fixture, store: str, needed: tuple[int, ...]) -> Iterator[pytest.MarkDecorator]:
+    if needed or store != "groups":
+        yield pytest.mark.needs_spark(*(needed or (4,)))
+    for package in fixture.case.packages:
+        yield pytest.mark.skipif(find_spec(package) is None, reason=f"needs {package}")
+
+
+def named(name: str) -> list[tuple[Fixture, str]]:
+    return [(fixture, store) for fixture, store in STORED if fixture.case.name.partition("-")[0] == name]
+
+
+def is_always_continued(fixture: Fixture, store: str) -> bool:
+    return (fixture.case.name, store) in ON_SPARK
+
+
+every_fixture = for_each(STORED)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +75,7 @@ def test_the_first_format_has_a_fixture_of_each_case() -> None:
 def test_the_job_with_every_kind_of_state_has_every_kind_of_window_join_and_aggregate() -> None:
     job = kinds_job("", "", "groups", 1)
     components = {type(spec) for spec in job.specs.values()}
-    used = {type(aggregate) for aggregate in (*ALL_AGGREGATES.values(), *SKETCHES.values())}
+    used = {*map(type, ALL_AGGREGATES.values()), aggregates.Quantiles}  # the latter is in the job `sketches`
     assert components >= subclasses_in(windows, windows.WindowSpec) | subclasses_in(joins, joins.JoinSpec)
     assert used >= subclasses_in(aggregates, aggregates.Aggregate) - {aggregates.CompositeAggregate}
 
@@ -61,7 +85,7 @@ def subclasses_in(package: Any, base: type) -> set[type]:
     return {each for each in members if isinstance(each, type) and issubclass(each, base) and each is not base}
 
 
-@pytest.mark.parametrize("fixture", dict.fromkeys(each for each, _ in STORED if each.case.name == "kinds"), ids=str)
+@pytest.mark.parametrize("fixture", dict.fromkeys(fixture for fixture, _ in named("kinds")), ids=str)
 def test_the_fixture_with_every_kind_of_state_has_all_of_it(
     fixture: Fixture, place_of: Callable[[Fixture], Place]
 ) -> None:
@@ -99,14 +123,7 @@ def test_a_test_run_continues_from_a_savepoint(
     assert place_of(fixture).continued(store) == rows_in(fixture.outputs)
 
 
-@pytest.mark.parametrize(
-    ("fixture", "store"),
-    [
-        pytest.param(fixture, store, id=f"{fixture}-{store}", marks=marks_of(store))
-        for fixture, store in STORED
-        if store != "groups"
-    ],
-)
+@for_each((fixture, store) for fixture, store in STORED if store != "groups")
 def test_key_groups_on_the_store_log_have_the_form_of_the_fixture(
     fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
 ) -> None:
@@ -114,11 +131,7 @@ def test_key_groups_on_the_store_log_have_the_form_of_the_fixture(
     assert place_of(fixture).forms(store) == expected
 
 
-@pytest.mark.parametrize(
-    ("fixture", "store"),
-    [each for each in STORED if each[0].case.name.startswith("columns-") and FORMS[each[1]] != "by key"],
-    ids=str,
-)
+@for_each((fixture, store) for fixture, store in named("columns") if FORMS[store] != "by key")
 def test_fixtures_of_vectorised_windows_have_state_of_whole_key_groups(
     fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
 ) -> None:
@@ -126,33 +139,33 @@ def test_fixtures_of_vectorised_windows_have_state_of_whole_key_groups(
     assert all(block.group_states for block in savepoint.blocks())
 
 
-@pytest.mark.spark
-@pytest.mark.needs_spark(4, 3)  # older versions of Spark do not read the checkpoints of newer ones
-@pytest.mark.parametrize(
-    ("fixture", "store"),
-    [
-        pytest.param(
-            fixture,
-            store,
-            id=f"{fixture}-{store}",
-            marks=() if (fixture.case.name, store) in ON_SPARK else [pytest.mark.qualify],
-        )
-        for fixture, store in STORED
-    ],
-)
-def test_a_run_on_spark_continues_from_a_checkpoint(
-    fixture: Fixture, store: str, tmp_path: Path, spark: Any, request: pytest.FixtureRequest
-) -> None:
+def check_continues(fixture: Fixture, store: str, to: Path, request: pytest.FixtureRequest) -> None:
     for service in fixture.case.services:
         request.getfixturevalue(service)
-    with fixture.with_services(tmp_path) as place:
+    with fixture.with_services(to) as place:
         assert place.resumed(store) == rows_in(fixture.outputs)
 
 
 @pytest.mark.spark
-@pytest.mark.needs_spark(4, 3)
+@for_each([each for each in STORED if is_always_continued(*each)], *MADE_ON)
+def test_a_run_on_spark_continues_from_a_checkpoint(
+    fixture: Fixture, store: str, tmp_path: Path, spark: Any, request: pytest.FixtureRequest
+) -> None:
+    check_continues(fixture, store, tmp_path, request)
+
+
+@pytest.mark.spark
 @pytest.mark.qualify
-@pytest.mark.parametrize(("fixture", "store"), [each for each in STORED if each[0].case.name == "kinds"], ids=str)
+@for_each([each for each in STORED if not is_always_continued(*each)], *MADE_ON)
+def test_a_run_on_spark_continues_from_any_other_checkpoint(
+    fixture: Fixture, store: str, tmp_path: Path, spark: Any, request: pytest.FixtureRequest
+) -> None:
+    check_continues(fixture, store, tmp_path, request)
+
+
+@pytest.mark.spark
+@pytest.mark.qualify
+@for_each(named("kinds"), *MADE_ON)
 def test_a_checkpoint_of_a_run_that_was_killed_before_the_commit_has_no_output_twice(
     fixture: Fixture, store: str, tmp_path: Path, spark: Any
 ) -> None:
