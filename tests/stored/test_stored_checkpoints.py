@@ -95,7 +95,7 @@ def test_the_fixture_with_every_kind_of_state_has_all_of_it(
     assert specs == job.specs.keys() - {"in_memory"} | {"made 1", "made 2"}
     assert manifest.left_out == {"in_memory": 7}
     assert manifest.held == {"events": 3}
-    assert manifest.clock["letters"]["total"] == 1
+    assert manifest.clock["letters"]["failures"].keys() == {"on_event"}
     assert {tag for row in rows_in(fixture.rows) for _, tag in row.get("timers", ())} == {"", "tag"}
     assert {file.name for file in manifest.files if file.name.startswith("references/")} == {"references/limits"}
 

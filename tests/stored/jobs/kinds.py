@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from attrs import frozen
+from attrs import field, frozen
 
 from amadou import (
     DependencyChange,
@@ -81,7 +81,7 @@ class Item:
     price: Decimal
     id: UUID
     color: Color
-    tags: frozenset[str]
+    tags: frozenset[str] = field(repr=lambda tags: str(sorted(tags)))  # the order of a set differs by process
     pairs: tuple[int, str]
     many: list[dict[str, int]]
     other: "Item | None" = None
