@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -21,11 +22,13 @@ from tests.stored.cases import BEGIN, Case, Input, Services
 from tests.stored.jobs.fraud import Alert
 from tests.topics import fill, id_of, make_topic
 
-from amadou import Job
+from amadou import Job, Key
 from amadou_plugins.connectors import JsonCodec
 from amadou_runtime import TestRun, run
 from amadou_runtime.command.state_rows import export_rows
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.rows import rows_of
+from amadou_runtime.savepoint.stored_keys import StoredState
 from amadou_runtime.spark.checkpoint import read_metadata
 from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.log.logged_range import PACKED, PREFIX
@@ -284,14 +287,21 @@ class Place:
         job, rows = self.job(store), []
         with TemporaryDirectory() as local:
             for name, stage in job.by_stage.items():
-                place, file = self.checkpoint(store), Path(local) / f"{name}.jsonl"
-                state: Any = CheckpointState(str(place), without_spark, name)
-                if savepoint:
-                    place = self.savepoint(store)
-                    state = JobSavepoint(place).stages[name]
-                export_rows(state, str(place), file, None, None, None, stage)
+                file = Path(local) / f"{name}.jsonl"
+                export_rows(self.state(store, name, savepoint=savepoint), str(self), file, None, None, None, stage)
                 rows += ({"stage": name, **row} if name else row for row in rows_in(file))
         return in_order(rows)
+
+    def rows_of_keys(self, store: str, keys: Iterable[Key], *, savepoint: bool = False) -> list[Any]:
+        """Return the rows of keys in a checkpoint or savepoint, each of which is looked up."""
+        state = self.state(store, savepoint=savepoint)
+        rows = chain.from_iterable(rows_of(state.find(key), state.structures) for key in keys)
+        return in_order(json.loads(json.dumps(row)) for row in rows)
+
+    def state(self, store: str, stage: str = "", *, savepoint: bool = False) -> StoredState:
+        if savepoint:
+            return JobSavepoint(self.savepoint(store)).stages[stage]
+        return CheckpointState(str(self.checkpoint(store)), without_spark, stage)
 
     def forms(self, store: str) -> set[str]:
         """Return the forms in which the key groups of a checkpoint on the store `log` are stored."""

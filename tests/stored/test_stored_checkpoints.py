@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stored.cases import CASES, FORMS
+from tests.stored.cases import CASES, FORMS, KEYS
 from tests.stored.fixture import FORMATS, Fixture, Place, in_order, rows_in
 from tests.stored.jobs.kinds import ALL_AGGREGATES, kinds_job
 
@@ -105,6 +105,18 @@ def test_the_state_of_a_checkpoint_is_read_as_ever(
     fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
 ) -> None:
     assert place_of(fixture).rows(store) == rows_in(fixture.rows)
+
+
+@for_each(named("kinds"))
+@pytest.mark.parametrize("savepoint", [False, True], ids=["checkpoint", "savepoint"])
+def test_a_key_is_found_where_an_earlier_version_has_stored_it(
+    fixture: Fixture, store: str, savepoint: bool, place_of: Callable[[Fixture], Place]
+) -> None:
+    keys = ["a", "é", 1, -7, 1 << 40, {"$bytes": "AP8="}, {"$tuple": ["a", 1]}]
+    rows = [row for row in rows_in(fixture.rows) if row["key"] in keys]
+    stored = place_of(fixture).rows_of_keys(store, KEYS, savepoint=savepoint)
+    # On the store `groups`, the files still have the state in memory of the run that has ended.
+    assert [row for row in stored if row.get("spec") != "in_memory"] == rows
 
 
 @every_fixture
