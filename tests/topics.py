@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 PATIENCE = 60
@@ -43,6 +43,12 @@ def delete_records(server: str, topic: str, before: int) -> None:
     """Delete the records of a topic's first partition up to an offset."""
     partition = TopicPartition(topic, 0, before)
     _admin(server).delete_records([partition])[partition].result(PATIENCE)
+
+
+def id_of(server: str, topic: str) -> str:
+    """The id that the cluster gave a topic when it was made."""
+    described = _admin(server).describe_topics(TopicCollection([topic]))[topic].result(PATIENCE)
+    return str(described.topic_id)
 
 
 def fill(server: str, topic: str, records: Iterable[Any]) -> None:

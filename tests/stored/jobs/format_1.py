@@ -1,4 +1,6 @@
-"""The jobs of the savepoints that are kept. Later releases must read these savepoints: never change what is here."""
+"""The jobs of the savepoints of format 1, which later versions must read. Fixtures were made with them: never change
+them, nor their names.
+"""
 
 import json
 from datetime import date, datetime, timedelta, timezone
@@ -76,7 +78,7 @@ def item(number: int, other: Item | None = None) -> Item:
     )
 
 
-class Kept(Handler):
+class Values(Handler):
     """Uses all kinds of state."""
 
     item = ValueSpec(Item)
@@ -107,10 +109,10 @@ class Kept(Handler):
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
         minutes = list(self.minutes.state_for(subject).values())
-        found = [self.item.state_for(subject).value == item(minutes[-1], item(1)) if minutes else None]
-        found += [self.versioned.state_for(subject).value, minutes, list(self.recent.state_for(subject))]
-        found += [sorted(self.by_pair.state_for(subject).items())]
-        self.out.collect(subject, ["timer", str(subject.key), subject.timer_tag, found])
+        shown = [self.item.state_for(subject).value == item(minutes[-1], item(1)) if minutes else None]
+        shown += [self.versioned.state_for(subject).value, minutes, list(self.recent.state_for(subject))]
+        shown += [sorted(self.by_pair.state_for(subject).items())]
+        self.out.collect(subject, ["timer", str(subject.key), subject.timer_tag, shown])
 
     @sessions.on_close
     def closed(self, subject: Subject, window: Window, result: Any) -> None:
@@ -118,9 +120,9 @@ class Kept(Handler):
 
 
 KEYS: tuple[Any, ...] = ("a", "é", 1, -7, 1 << 40, b"\x00\xff", ("a", 1))
-kept_job = Job(
+values_job = Job(
     "kept",
-    Kept(),
+    Values(),
     {"events": MemorySource(), "needed": MemorySource()},
     {"out": MemorySink()},
     dependencies=[DependsOn("events", on="needed", threshold=10 * MINUTE)],
