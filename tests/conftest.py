@@ -37,9 +37,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("qualify")]
     for item in items:
-        needed = item.get_closest_marker("needs_spark")
-        if needed is not None and spark_version() < needed.args:
-            version = ".".join(map(str, needed.args))
+        needed = max((mark.args for mark in item.iter_markers("needs_spark")), default=())
+        if needed and spark_version() < needed:
+            version = ".".join(map(str, needed))
             item.add_marker(pytest.mark.skip(reason=f"needs Spark {version} or newer"))
     items.sort(key=lambda item: not any(part in item.path.as_posix() for part in _LONGEST))
 
