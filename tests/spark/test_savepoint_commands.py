@@ -1,23 +1,22 @@
 """`amadou savepoint` and starts from savepoints: of running jobs, with mistakes, and killed in the middle."""
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
-from tests.spark.moving import job_of, record_of
+from tests.commands import amadou
+from tests.spark.clusters import wait_for
+from tests.spark.commands import command, kill_when
+from tests.spark.moving import Place, SavedPlace
 
-from amadou import Job
 from amadou.errors import CheckpointError, RunError, SavepointError
 from amadou_runtime import _run, run, start
 from amadou_runtime.savepoint.savepoint import Savepoint
@@ -26,57 +25,31 @@ from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.savepoints import loading, writing
 from amadou_runtime.spark.savepoints.service import REQUESTS, SavepointService, Schedule
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]
 
-ROOT = Path(__file__).parents[2]
-AMADOU = [sys.executable, "-c", "from amadou_runtime.command.cli import app; app()"]
-
-
-class Place:
-    """A job with its directories."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.input = directory / "in"
-        self.input.mkdir()
-        self._files = 0
-
-    def job(self, **settings: Any) -> Job:
-        return job_of("everything", {"a": f"{self.input}/"}, str(self.directory / "out"), key_groups=4, **settings)
-
-    def add(self, *keys: str, second: int = 0) -> None:
-        self._files += 1
-        lines = "".join(f"{json.dumps(record_of(key, second, 1))}\n" for key in keys)
-        new = self.directory / "new"
-        new.write_text(lines)
-        new.rename(self.input / f"{self._files}.jsonl")
-
-    def outputs(self) -> list[Any]:
-        texts = [path.read_text() for path in self.directory.glob("out/*.jsonl")]
-        return sorted((json.loads(line) for text in texts for line in text.splitlines()), key=str)
-
-    def path(self, name: str) -> str:
-        return str(self.directory / name)
-
-    def run(self, checkpoint: str, **more: Any) -> None:
-        run(self.job(), checkpoint=self.path(checkpoint), trigger="available-now", **more)
+STEPS = ("_offsets", "_write_state", "written_clock", "keep")
+"""Functions of a start from a savepoint, after which (the last one: before which) a test interrupts it."""
 
 
 @pytest.fixture
 def place(tmp_path: Path, spark: Any) -> Place:
-    return Place(tmp_path)
+    return Place(tmp_path / "place")
+
+
+@pytest.fixture(scope="module")
+def _with_savepoint(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> SavedPlace:
+    made = SavedPlace(tmp_path_factory.mktemp("with-savepoint") / "place")
+    made.add("x", "y")
+    made.run("first", to_savepoint=made.path("savepoint"))
+    made.save()
+    return made
 
 
 @pytest.fixture
-def savepoint(place: Place) -> Savepoint:
-    """A savepoint of the job after two events."""
-    place.add("x", "y")
-    place.run("first", to_savepoint=place.path("savepoint"))
-    return Savepoint(place.path("savepoint"))
-
-
-def totals(place: Place) -> list[Any]:
-    return [[key, total] for kind, key, total, *_ in place.outputs() if kind == "event"]
+def saved(_with_savepoint: SavedPlace) -> Iterator[Place]:
+    """A job that has processed two events. It has the checkpoint `first` and the savepoint `savepoint`."""
+    yield _with_savepoint
+    _with_savepoint.restore()
 
 
 def test_a_start_is_repeated_with_the_same_options(place: Place, savepoint: Savepoint) -> None:
