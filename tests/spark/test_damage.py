@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.test_checkpoint import Counter
+from tests.spark.counter import Counter
 
 from amadou import Job, KeyedEvent, MemorySink, MemorySource, Subject
 from amadou.errors import AmadouError, RunError

@@ -93,11 +93,11 @@ def test_a_run_whose_batch_fails_after_a_request_to_stop_has_failed(
     bring(tmp_path, "wait", "fail")
     params = {"PLACE": str(tmp_path), "RECORDS": str(tmp_path / "records"), "TEXTS": str(tmp_path / "texts")}
     requests = _run._Requests()
-    requests.stop.set()  # as a handler of SIGTERM does
     running = start(evolve(job, key_groups=4), spark, params=params)
 
     def go() -> None:
         wait_for((tmp_path / "here").exists)
+        requests.stop.set()  # as the handler of SIGTERM does
         wait_for(lambda: "the run ends after the current batch" in caplog.text)
         (tmp_path / "go").touch()
 
@@ -114,7 +114,7 @@ def test_a_program_whose_java_was_killed_logs_json_lines_that_end_with_the_reaso
         assert started.wait(PATIENCE) == 1, log(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert lines[-1]["message"] == (
-        "'waiting' failed in Spark: Spark's Java process has ended. It was killed, or ran out of memory: "
+        "the run of 'waiting' failed in Spark: Spark's Java process has ended. It was killed, or ran out of memory: "
         "see the system log"
     )
     assert any(" in a request to Accumulator" in line["message"] for line in lines)

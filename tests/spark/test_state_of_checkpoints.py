@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from tests.spark.test_savepoint_commands import Place, until
+from tests.spark.clusters import wait_for
+from tests.spark.moving import Place
 from typer.testing import CliRunner
 
 from amadou import Job, Key
@@ -257,8 +258,8 @@ def test_the_state_of_a_running_job_is_shown(
     running = start(job, spark, checkpoint=place.path("state"), trigger="0 seconds")
     try:
         place.add("k0", second=6)
-        until(lambda: running.summary.counts.events == 1)
-        until(lambda: CheckpointState(place.path("state"), lambda: spark).batch != state.batch)
+        wait_for(lambda: running.summary.counts.events == 1)
+        wait_for(lambda: CheckpointState(place.path("state"), lambda: spark).batch != state.batch)
         found = CheckpointState(place.path("state"), lambda: spark).find("k0")
         assert shown("k0", found, state.structures)["state"]["total"] == {"value": 6}
     finally:
