@@ -10,6 +10,7 @@ from attrs import evolve
 from tests.plugins.test_console import Browser, biggest_of
 from tests.spark.clusters import wait_for
 from tests.spark.moving import Place
+from tests.spark.stores import MAINLY_LOG, STORES
 from tests.spark.texts import add_texts, texts_job
 
 from amadou_plugins.console import Console
@@ -19,7 +20,7 @@ from amadou_runtime.spark.savepoints.run_state import RunState
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("store", ["groups", "log"])
+@pytest.mark.parametrize("store", STORES)
 def test_a_key_is_found_while_the_job_runs_and_after_a_restart(store: str, tmp_path: Path, spark: Any) -> None:
     place, console = Place(tmp_path), Console()
     job = evolve(place.job(), state=store, plugins=[console])
@@ -50,11 +51,11 @@ def has_total(browser: Browser, key: str, total: int) -> bool:
     return status == 200 and json.loads(text)["state"]["total"]["text"] == str(total)
 
 
-@pytest.mark.parametrize("store", ["groups", "log"])
+@pytest.mark.parametrize("store", MAINLY_LOG)
 def test_the_biggest_keys_are_found_while_the_job_runs(store: str, tmp_path: Path, spark: Any) -> None:
     console, input_ = Console(), tmp_path / "in"
     job = evolve(texts_job(input_), state=store, plugins=[console])
-    add_texts(input_, "0.jsonl", *((f"k{key}", 0, 10 + key) for key in range(200)), ("big", 0, 5000))
+    add_texts(input_, *((f"k{key}", 0, 10 + key) for key in range(200)), ("big", 0, 5000))
     running = start(job, spark, checkpoint=str(tmp_path / "state"), trigger="0 seconds")
     try:
         browser = Browser(console)
@@ -65,7 +66,7 @@ def test_the_biggest_keys_are_found_while_the_job_runs(store: str, tmp_path: Pat
         assert isinstance(found["batch"], int)
         assert "/state?key=%27k199%27" in browser.get("/state")
         assert json.loads(browser.get("/api/v1/state?key=%27k199%27"))["key"] == "'k199'"
-        add_texts(input_, "1.jsonl", ("later", 1, 1))
+        add_texts(input_, ("later", 1, 1))
         wait_for(lambda: running.summary.counts.events == 202)
     finally:
         running.stop()

@@ -16,7 +16,7 @@ from amadou_runtime import run
 from amadou_runtime.spark import streams
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]
 
 
 class Counting(Handler):
@@ -107,11 +107,10 @@ def test_other_sources_need_a_new_checkpoint(spark: Any, tmp_path: Path, numbere
         run(more, checkpoint=str(tmp_path / "state"), trigger="available-now")
 
 
+@pytest.mark.needs_spark(4, 2)
 def test_an_older_version_cannot_continue_a_checkpoint_with_names(
     spark: Any, tmp_path: Path, numbered: pytest.MonkeyPatch
 ) -> None:
-    if not names_sources():
-        pytest.skip("this version of Spark cannot make such a checkpoint")
     bring(tmp_path, left="a", right="b")
     numbered.undo()
     run(job(tmp_path), checkpoint=str(tmp_path / "state"), trigger="available-now")
