@@ -60,6 +60,7 @@ def find(key: str, total: int, chromium: Chromium) -> None:
     chromium.wait(shows_total)
 
 
+@pytest.mark.qualify  # tests/spark/test_console_on_spark.py has this test without a browser
 def test_a_key_is_found_while_the_job_runs_and_after_a_restart(
     place: Place, port: int, spark: Any, chromium: Chromium
 ) -> None:
