@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,34 +72,42 @@ def checkpoint(tmp_path: Path) -> Path:
 @pytest.fixture
 def count(spark: Any, checkpoint: Path) -> Count:
     """Runs a job with records to their end, from the test's checkpoint. Returns the outputs of that run."""
+    return counting(spark, checkpoint)
 
+
+def counting(spark: Any, checkpoint: Path) -> Count:
     def count(*records: str, handler: Handler | None = None, name: str = "counter", **options: Any) -> list[Any]:
         sources = options.pop("sources", {"keys": MemorySource(records)}) | options.pop("more_sources", {})
-        return outputs_of(spark, checkpoint, name, handler or Counter(), sources, **options)
+        sink = MemorySink()
+        job = Job(name, handler or Counter(), sources, {"counts": sink}, **options)
+        start(job, spark, checkpoint=str(checkpoint)).await_termination()
+        return sink.records
 
     return count
 
 
-def outputs_of(
-    spark: Any, checkpoint: Path, name: str, handler: Handler, sources: dict[str, Any], **options: Any
-) -> list[Any]:
-    sink = MemorySink()
-    job = Job(name, handler, sources, {"counts": sink}, **options)
-    start(job, spark, checkpoint=str(checkpoint)).await_termination()
-    return sink.records
-
-
 @pytest.fixture(scope="module")
-def _after_one_event(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("after-one-event") / "checkpoint"
-    assert outputs_of(spark, made, "counter", Counter(), {"keys": MemorySource(["a"])}) == [("a", 1)]
-    return made
+def _with_one_event(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("with-one-event")
+    assert counting(spark, made / "checkpoint")("a") == [("a", 1)]
+    shutil.copytree(made / "checkpoint", made / "stored")
+    return made / "checkpoint"
 
 
 @pytest.fixture
-def after_one_event(_after_one_event: Path, checkpoint: Path) -> None:
-    """Makes the test's checkpoint one of a run with one event, of the key `a`."""
-    shutil.copytree(_after_one_event, checkpoint)
+def with_one_event(_with_one_event: Path) -> Iterator[Path]:
+    """A checkpoint of a run with one event, of the key `a`. It contains its own path, so it is put back rather than
+    copied.
+    """
+    yield _with_one_event
+    shutil.rmtree(_with_one_event)
+    shutil.copytree(_with_one_event.with_name("stored"), _with_one_event)
+
+
+@pytest.fixture
+def count_on(spark: Any, with_one_event: Path) -> Count:
+    """As `count`, from the checkpoint with one event."""
+    return counting(spark, with_one_event)
 
 
 def test_a_run_goes_on_where_the_last_one_ended(count: Count) -> None:
@@ -191,15 +199,15 @@ def test_keys_keep_their_types_and_counts_over_many_key_groups(count: Count) -> 
     assert sorted(count(*keys, *keys)) == sorted((key, 2) for key in keys)
 
 
-def test_a_failed_batch_leaves_nothing_and_is_processed_again(after_one_event: None, count: Count) -> None:
+def test_a_failed_batch_leaves_nothing_and_is_processed_again(count_on: Count) -> None:
     with pytest.raises(CallbackError, match="not this one") as caught:
-        count("a", "a", "bad", handler=Picky())
+        count_on("a", "a", "bad", handler=Picky())
     assert (caught.value.handler, caught.value.callback, caught.value.key) == ("Picky", "on_event", "bad")
     assert str(caught.value).startswith("Traceback (most recent call last)")
-    assert sorted(count("a", "a", "bad")) == [("a", 2), ("bad", 1)]
+    assert sorted(count_on("a", "a", "bad")) == [("a", 2), ("bad", 1)]
 
 
-def test_a_job_that_does_not_fit_is_refused(after_one_event: None, count: Count) -> None:
+def test_a_job_that_does_not_fit_is_refused(count_on: Count) -> None:
     unfit: list[tuple[dict[str, Any], str]] = [
         ({"name": "another"}, "belongs to the job 'counter', not to 'another'"),
         ({"key_groups": 8}, "key_groups is 8, but was 256 in the first run. Change it back"),
@@ -208,12 +216,12 @@ def test_a_job_that_does_not_fit_is_refused(after_one_event: None, count: Count)
     ]
     for options, message in unfit:
         with pytest.raises(CheckpointError, match=message):
-            count("a", "b", **options)
-    assert count("a", "b") == [("b", 1)]
+            count_on("a", "b", **options)
+    assert count_on("a", "b") == [("b", 1)]
 
 
-def test_a_wider_type_and_a_new_spec_fit(after_one_event: None, count: Count) -> None:
-    assert count("a", "a", handler=WiderCounter()) == [("a", 2)]
+def test_a_wider_type_and_a_new_spec_fit(count_on: Count) -> None:
+    assert count_on("a", "a", handler=WiderCounter()) == [("a", 2)]
 
 
 class Stumbling(Counter):
@@ -222,12 +230,10 @@ class Stumbling(Counter):
     count = ValueSpec(int, 0, version=1, migrate=lambda stored, _: stored // 0)
 
 
-def test_code_whose_first_batch_fails_leaves_the_checkpoint_to_the_code_before_it(
-    after_one_event: None, count: Count
-) -> None:
+def test_code_whose_first_batch_fails_leaves_the_checkpoint_to_the_code_before_it(count_on: Count) -> None:
     with pytest.raises(CallbackError, match="migrate= failed for version 0: ZeroDivisionError"):
-        count("a", "a", handler=Stumbling())
-    assert count("a", "a") == [("a", 2)]
+        count_on("a", "a", handler=Stumbling())
+    assert count_on("a", "a") == [("a", 2)]
 
 
 class Windows(Counter):
@@ -318,18 +324,18 @@ def test_a_directory_of_another_program_is_refused(count: Count, checkpoint: Pat
         count("a")
 
 
-def test_an_unreadable_metadata_file_is_named(after_one_event: None, count: Count, checkpoint: Path) -> None:
-    (checkpoint / "amadou.json").write_text("{")
+def test_an_unreadable_metadata_file_is_named(count_on: Count, with_one_event: Path) -> None:
+    (with_one_event / "amadou.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"amadou\.json cannot be read"):
-        count("a")
+        count_on("a")
 
 
-def test_a_batch_whose_file_spark_cannot_read_is_named(after_one_event: None, count: Count, checkpoint: Path) -> None:
-    commits = checkpoint / "commits"
+def test_a_batch_whose_file_spark_cannot_read_is_named(count_on: Count, with_one_event: Path) -> None:
+    commits = with_one_event / "commits"
     (commits / ".1.crc").unlink()
     (commits / "1").write_text("v1\n{}")
     with pytest.raises(CheckpointError, match="cannot read batch 1: restore its files"):
-        count("a")
+        count_on("a")
 
 
 @pytest.mark.parametrize(
@@ -337,15 +343,15 @@ def test_a_batch_whose_file_spark_cannot_read_is_named(after_one_event: None, co
     [(None, "the progress file clock/1 is missing"), ("{", "clock/1 cannot be read"), ("{}", "'watermark'")],
 )
 def test_a_checkpoint_without_a_readable_progress_file_is_refused(
-    after_one_event: None, count: Count, checkpoint: Path, content: str | None, message: str
+    count_on: Count, with_one_event: Path, content: str | None, message: str
 ) -> None:
-    clock = checkpoint / "clock"
+    clock = with_one_event / "clock"
     (clock / ".1.crc").unlink(missing_ok=True)
     (clock / "1").unlink()
     if content is not None:
         (clock / "1").write_text(content)
     with pytest.raises(CheckpointError, match=message):
-        count("a")
+        count_on("a")
 
 
 def test_a_file_in_the_place_of_the_checkpoint_is_an_error(count: Count, checkpoint: Path) -> None:

@@ -54,6 +54,22 @@ def seen(directory: Path) -> list[Any]:
     return sorted((json.loads(line) for line in lines), key=lambda each: each[1])
 
 
+def test_a_newer_version_continues_a_checkpoint_with_numbers(
+    spark: Any, tmp_path: Path, numbered: pytest.MonkeyPatch
+) -> None:
+    state = str(tmp_path / "state")
+    bring(tmp_path, left="a", right="b")
+    run(job(tmp_path), checkpoint=state, trigger="available-now")
+    numbered.undo()
+    bring(tmp_path, left="c")
+    rescale(spark, state, partitions=3)
+    run(job(tmp_path), checkpoint=state, trigger="available-now")
+    assert [count for _, count in seen(tmp_path)] == [1, 2, 3]
+    assert seen(tmp_path)[2:] == [["c", 3]]
+    assert (tmp_path / "state" / "offsets" / "0").read_text().startswith("v1")
+
+
+@pytest.mark.qualify
 def test_runs_continue_on_each_version_and_after_rescaling(
     spark: Any, tmp_path: Path, numbered: pytest.MonkeyPatch
 ) -> None:

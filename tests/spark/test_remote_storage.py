@@ -113,7 +113,7 @@ def test_hdfs_replaces_a_file_at_once(scheme: str, hdfs: str, spark: Any, monkey
     assert (place.read("file"), place.names()) == (b"second", ["file"])
 
 
-@mainly("s3")
+@mainly("hdfs")
 def test_a_batch_that_is_processed_again_replaces_its_files(
     place: RemoteDirectory, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +152,7 @@ def test_parquet_files_are_partitioned_and_joined(place: RemoteDirectory, spark:
 
 
 @pytest.mark.needs_spark(4)
-@mainly("s3")
+@mainly("hdfs")
 def test_savepoints_are_written_and_loaded_and_checkpoints_rescaled(place: RemoteDirectory, spark: Any) -> None:
     bring(place, 1, "a", "b", "a")
     first, second, savepoint = f"{place.path}/first", f"{place.path}/second", f"{place.path}/saved/{place.path[-6:]}"
@@ -202,7 +202,7 @@ def test_dead_letters_are_in_a_checkpoint_with_a_scheme(place: RemoteDirectory, 
 
 
 @pytest.mark.needs_spark(4)
-@mainly("s3")
+@mainly("hdfs")
 def test_a_run_ends_with_a_savepoint(place: RemoteDirectory, spark: Any) -> None:
     bring(place, 1, "a")
     run(job(place.path), trigger="available-now", to_savepoint=f"{place.path}/at-the-end")

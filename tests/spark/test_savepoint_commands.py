@@ -56,8 +56,7 @@ def test_a_start_is_repeated_with_the_same_options(saved: Place) -> None:
     saved.add("x", second=1)
     saved.run("second", from_savepoint=saved.path("savepoint"))
     saved.add("x", second=2)
-    saved.run("second", from_savepoint=saved.path("savepoint"))  # resumes from the checkpoint
-    saved.run("second", to_savepoint=saved.path("other"))
+    saved.run("second", from_savepoint=saved.path("savepoint"), to_savepoint=saved.path("other"))  # resumes
     with pytest.raises(CheckpointError, match=r"it exists already\. Start from a savepoint with a new checkpoint"):
         saved.run("second", from_savepoint=saved.path("other"))
     shutil.rmtree(saved.path("savepoint"))  # as --savepoint-keep removes it
@@ -194,7 +193,7 @@ def test_a_running_job_takes_savepoints_and_goes_on(place: Place, spark: Any) ->
     for name, number in (("one", 1), ("two", 2)):
         (found,) = Savepoint(place.path(name)).find("x")
         assert len(found.tables["last"].packed["x"]) == number + 1  # a list with a byte for each event
-        place.run(f"from-{name}", from_savepoint=place.path(name))
+    place.run("second", from_savepoint=place.path("one"))
     assert place.totals() == [["x", 1], ["x", 2], ["x", 2]]
 
 
