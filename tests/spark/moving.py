@@ -1,11 +1,14 @@
 """Jobs that are moved between stores, engines and numbers of key groups."""
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+
+from attrs import evolve
 
 from amadou import DependsOn, Handler, Job, KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
 from amadou_plugins.aggregates import Count, Sum
@@ -109,12 +112,16 @@ class Place:
     def job(self, **settings: Any) -> Job:
         return job_of("everything", {"a": f"{self.input}/"}, str(self.directory / "out"), key_groups=4, **settings)
 
+    def job_with_a_batch_for_each_file(self, **settings: Any) -> Job:
+        source = LinesSource(f"{self.input}/", max_files_per_batch=1)
+        return evolve(self.job(), sources={"a": source}, **settings)
+
     def add(self, *keys: str, second: int = 0) -> None:
-        """Add a file with an event of each key."""
-        lines = "".join(f"{json.dumps(record_of(key, second, 1))}\n" for key in keys)
-        new = self.directory / "new"
-        new.write_text(lines)
-        new.rename(self.input / f"{len(list(self.input.iterdir())) + 1}.jsonl")
+        """Add a file with an event of each key, which is read after the files that exist."""
+        new, number = self.directory / "new", len(list(self.input.iterdir())) + 1
+        new.write_text("".join(f"{json.dumps(record_of(key, second, 1))}\n" for key in keys))
+        os.utime(new, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads older files first
+        new.rename(self.input / f"{number}.jsonl")
 
     def outputs(self) -> list[Any]:
         texts = [path.read_text() for path in self.directory.glob("out/*.jsonl")]

@@ -53,10 +53,10 @@ on_one_store = pytest.mark.parametrize("place", ["log"], indirect=True)
 def made_place(store: Any, directory: Path) -> Place:
     """Run a job with thousands of keys in few key groups, so that the store *log* has an entry for each key."""
     made = Place(directory)
-    job = evolve(made.job(), state=store, key_groups=2)
     for number in range(5):
         made.add(*(f"k{key}" for key in range(3000 if number == 0 else 40)), second=number)
-        run(job, checkpoint=made.path("state"), trigger="available-now")
+    job = made.job_with_a_batch_for_each_file(state=store, key_groups=2)
+    run(job, checkpoint=made.path("state"), trigger="available-now")
     return made
 
 
@@ -122,13 +122,14 @@ def test_keys_and_histories_are_read_without_spark(place: Place) -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_ranges_are_read_as_spark_reads_them(store: str, tmp_path: Path, spark: Any) -> None:
     place = Place(tmp_path)
-    job, checkpoint = evolve(place.job(), state=store), place.path("state")
-    for number in range(6):
-        # k0 has new events in the first four runs, the other keys in every second run: rows come, change and go
-        place.add(
-            *(["k0"] if number < 4 else []), *(f"k{number % 2}-{key}" for key in range(200)), second=number * 7200
-        )
-        conf = {f"{ROCKSDB}.changelogCheckpointing.enabled": str(number != 2).lower()}  # else only snapshots
+    job, checkpoint = place.job_with_a_batch_for_each_file(state=store), place.path("state")
+    for batches in ([0, 1], [2], [3, 4, 5]):
+        for number in batches:
+            # k0 has events in the first four batches, the other keys in every second one: rows come, change and end
+            place.add(
+                *(["k0"] if number < 4 else []), *(f"k{number % 2}-{key}" for key in range(200)), second=number * 7200
+            )
+        conf = {f"{ROCKSDB}.changelogCheckpointing.enabled": str(batches != [2]).lower()}  # else only snapshots
         run_with(conf, job, checkpoint, spark)
     last = max(commits(LocalFiles(checkpoint, Path(checkpoint))))
     snapshot = max(int(path.stem) for path in Path(checkpoint).glob("state/0/0/*.zip")) - 1
