@@ -34,7 +34,27 @@ def once(job: Job, checkpoint: Path, partitions: int = 2, **more: Any) -> None:
     run(job, checkpoint=str(checkpoint), trigger="available-now", conf=conf, **more)
 
 
-def test_a_job_that_is_moved_has_the_outputs_of_an_uninterrupted_one(tmp_path: Path, spark: Any) -> None:
+def test_a_job_that_gains_and_loses_a_stage_has_the_outputs_of_an_uninterrupted_one(tmp_path: Path, spark: Any) -> None:
+    place, script = Place(tmp_path), steps(random.Random(2), 3)
+    first, second = (tmp_path / f"checkpoint-{number}" for number in range(2))
+    saved = [str(tmp_path / f"savepoint-{number}") for number in range(2)]
+
+    place.add(script[0])
+    run(place.job(), engine="embedded", to_savepoint=saved[0])
+
+    place.add(script[1])
+    once(place.job(key_groups=5, counts=True), first, 3, from_savepoint=saved[0], to_savepoint=saved[1])
+    JobSavepoint(saved[1]).verify()
+    assert list(JobSavepoint(saved[1]).stages) == ["sums", "counts", "groups"]
+
+    place.add(script[2])
+    once(place.job(key_groups=3, retired={"counts": "drop"}), second, from_savepoint=saved[1], flush=True)
+
+    assert place.outputs() == uninterrupted(script)
+
+
+@pytest.mark.qualify
+def test_a_job_that_is_moved_and_rescaled_has_the_outputs_of_an_uninterrupted_one(tmp_path: Path, spark: Any) -> None:
     place, script = Place(tmp_path), steps(random.Random(2), 5)
     first, second, third = (tmp_path / f"checkpoint-{number}" for number in range(3))
     saved = [str(tmp_path / f"savepoint-{number}") for number in range(3)]
