@@ -306,6 +306,7 @@ def test_a_run_ends_if_another_run_has_taken_its_checkpoint(
     assert json.loads(path.read_text())["lease"] == "another"
 
 
+@pytest.mark.qualify  # the test of a failed savepoint needs no program
 def test_a_killed_command_leaves_the_checkpoint_whole(place: Place) -> None:
     for number in range(3):
         place.add(*(f"k{key}" for key in range(2000)), second=number)
