@@ -349,7 +349,7 @@ def running(reader: Any) -> Iterator[Browser]:
 
 def biggest_of(browser: Browser, *, ends_with: str = "") -> dict[str, Any]:
     """The biggest keys, once their status is the wanted one."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         found: dict[str, Any] = json.loads(browser.get("/api/v1/biggest"))
         if found["status"].endswith(ends_with):

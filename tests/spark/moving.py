@@ -1,14 +1,20 @@
 """Jobs that are moved between stores, engines and numbers of key groups."""
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
+
+from attrs import evolve
 
 from amadou import DependsOn, Handler, Job, KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
 from amadou_plugins.aggregates import Count, Sum
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_plugins.windows import SessionWindow, TumblingWindow, Window, windowed
+from amadou_runtime import run
 
 BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
@@ -93,3 +99,63 @@ def job_of(kind: str, inputs: Mapping[str, str], out: str, **settings: Any) -> J
         **waits,
         **settings,
     )
+
+
+class Place:
+    """A job of the kind `everything` with its directories."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.input = directory / "in"
+        self.input.mkdir(parents=True)
+
+    def job(self, **settings: Any) -> Job:
+        return job_of("everything", {"a": f"{self.input}/"}, str(self.directory / "out"), key_groups=4, **settings)
+
+    def job_with_a_batch_for_each_file(self, **settings: Any) -> Job:
+        source = LinesSource(f"{self.input}/", max_files_per_batch=1)
+        return evolve(self.job(), sources={"a": source}, **settings)
+
+    def add(self, *keys: str, second: int = 0) -> None:
+        """Add a file with an event of each key, which is read after the files that exist."""
+        new, number = self.directory / "new", len(list(self.input.iterdir())) + 1
+        new.write_text("".join(f"{json.dumps(record_of(key, second, 1))}\n" for key in keys))
+        os.utime(new, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads older files first
+        new.rename(self.input / f"{number}.jsonl")
+
+    def outputs(self) -> list[Any]:
+        texts = [path.read_text() for path in self.directory.glob("out/*.jsonl")]
+        return sorted((json.loads(line) for text in texts for line in text.splitlines()), key=str)
+
+    def totals(self, *keys: str) -> list[Any]:
+        """The keys of the processed events, each with its total at that time.
+
+        :param keys: only these keys; without any, all keys
+        """
+        of_events = [[key, total] for kind, key, total, *_ in self.outputs() if kind == "event"]
+        return [each for each in of_events if not keys or each[0] in keys]
+
+    def path(self, name: str) -> str:
+        return str(self.directory / name)
+
+    def run(self, checkpoint: str, **more: Any) -> None:
+        run(self.job(), checkpoint=self.path(checkpoint), trigger="available-now", **more)
+
+
+class SavedPlace(Place):
+    """A place whose files can be put back to how they were. Its checkpoints work only in the directory in which they
+    were made, because they contain the paths of the input.
+    """
+
+    def save(self) -> None:
+        """Store the files as they are now."""
+        shutil.copytree(self.directory, self._stored)
+
+    def restore(self) -> None:
+        """Put the files back to how they were when they were stored."""
+        shutil.rmtree(self.directory)
+        shutil.copytree(self._stored, self.directory)
+
+    @property
+    def _stored(self) -> Path:
+        return self.directory.with_name(f"{self.directory.name}-stored")

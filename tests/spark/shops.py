@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.spark.test_savepoint_commands import AMADOU
+from tests.spark.commands import AMADOU
 
 CODE = '''
 from datetime import datetime

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +23,46 @@ from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 from amadou_runtime.spark.savepoints.run_state import RunState
 from amadou_runtime.spark.savepoints.state_files import RangeFiles, UnknownFilesError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]
 
 AMADOU = [sys.executable, "-c", "from amadou_runtime.command.cli import app; app()"]
 LONG = "long" * 1000
 CHANGELOGS = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
-@pytest.fixture(scope="module", params=["groups", "log"])
-def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> str:
-    """A checkpoint of which keys and timers have been removed, before and after the last snapshot."""
-    directory = tmp_path_factory.mktemp(request.param)
-    job = evolve(texts_job(directory / "in"), state=request.param, key_groups=16)
-    for number, events in enumerate(
-        (
+@pytest.fixture(scope="module")
+def checkpoint_on(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Callable[[str], str]:
+    """Makes a checkpoint on a store, once for all tests."""
+    return cache(lambda store: made_checkpoint(store, tmp_path_factory.mktemp(store), spark))
+
+
+@pytest.fixture(params=["groups", "log"])
+def checkpoint(request: pytest.FixtureRequest, checkpoint_on: Callable[[str], str]) -> str:
+    return checkpoint_on(request.param)
+
+
+on_one_store = pytest.mark.parametrize("checkpoint", ["log"], indirect=True)
+
+
+def made_checkpoint(store: Any, directory: Path, spark: Any) -> str:
+    """Make a checkpoint of which keys and timers have been removed, before and after the last snapshot."""
+    job = evolve(texts_job(directory / "in"), state=store, key_groups=16)
+    runs: list[list[list[Any]]] = [  # files of events, by run
+        [
             [(f"{kind}-{key}", 0, key % 50 + 1) for kind in ("long", "short") for key in range(1500)],
             [(f"long-{key}", 0, 0) for key in range(300)],
-            [(("pair", key), 9, 100 + key) for key in range(40)],
+        ],
+        [[(("pair", key), 9, 100 + key) for key in range(40)]],
+        [
             [(f"long-{key}", 10, 0) for key in range(200, 500)],
             [("big", 20, 5000), (17, 20, 4000), ("<script>", 20, 3000), (LONG, 20, 2000), ("a swordfish", 20, 1000)],
             [("big", 21, 6000)],
-        )
-    ):
-        add_texts(directory / "in", f"{number}.jsonl", *events)
-        conf = {CHANGELOGS: str(number != 2).lower()}  # else a snapshot is written
+        ],
+    ]
+    for number, files in enumerate(runs):
+        for events in files:
+            add_texts(directory / "in", *events)
+        conf = {CHANGELOGS: str(number != 1).lower()}  # else a snapshot is written
         start(job, spark, checkpoint=str(directory / "state"), trigger="available-now", conf=conf).await_termination()
     return str(directory / "state")
 
@@ -102,7 +120,7 @@ def test_all_keys_are_read_without_spark_as_spark_reads_them(
     assert contents(with_spark) == found
 
 
-@pytest.mark.parametrize("known", [1, 3])
+@pytest.mark.parametrize("known", [1, pytest.param(3, marks=pytest.mark.qualify)])
 def test_spark_reads_the_key_ranges_that_only_spark_can_read(
     known: int, checkpoint: str, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +129,7 @@ def test_spark_reads_the_key_ranges_that_only_spark_can_read(
     assert keys_of(CheckpointState(checkpoint, lambda: spark)) == expected
 
 
+@on_one_store
 def test_listing_the_keys_of_a_local_checkpoint_does_not_start_spark(checkpoint: str) -> None:
     command = [*AMADOU, "state", "keys", checkpoint, "--biggest", "3", "--json"]
     environment = {**os.environ, "JAVA_HOME": "/nowhere"}
@@ -119,6 +138,7 @@ def test_listing_the_keys_of_a_local_checkpoint_does_not_start_spark(checkpoint:
     assert [json.loads(line)["key"] for line in done.stdout.splitlines()] == ["big", 17, "<script>"]
 
 
+@on_one_store
 def test_plugins_find_the_biggest_keys_in_another_process(
     checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +161,7 @@ def test_plugins_find_the_biggest_keys_in_another_process(
     assert json.loads(json.dumps(found)) == found
 
 
+@on_one_store
 def test_state_that_the_run_removes_meanwhile_is_not_read(
     checkpoint: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Test runs that are played on both engines."""
+"""Test runs on both engines."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 
 class Measuring(Recorder):
-    """Keeps and collects a number."""
+    """Stores and collects a number."""
 
     last = ValueSpec(float, 0.0)
     numbers = SinkSpec(list[float])
@@ -28,7 +28,7 @@ class Measuring(Recorder):
 
 
 class Elsewhere(Measuring):
-    """The same, but for what it collects on Spark."""
+    """The same, but it collects other numbers on Spark."""
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         import sys
@@ -37,7 +37,7 @@ class Elsewhere(Measuring):
         super().on_event(subject, event._replace(value=1.0) if is_worker else event)
 
 
-def test_a_number_that_is_none_is_the_same_on_both(spark: Any) -> None:
+def test_nan_and_infinity_are_the_same_on_both_engines(spark: Any) -> None:
     run = TestRun(job(Measuring(), on_error="dead_letter"), engine="both", spark=spark)
     run.add_records([event(0, math.nan), event(1, math.inf), event(2), event(3, math.nan)]).add_watermark(at(4))
     ((nan,), (infinite,), (again,)) = run.run().records("numbers")
@@ -45,14 +45,14 @@ def test_a_number_that_is_none_is_the_same_on_both(spark: Any) -> None:
     run.close()
 
 
-def test_engines_that_differ_in_a_number_that_is_none_are_told(spark: Any) -> None:
+def test_engines_differ_if_only_one_of_them_has_nan(spark: Any) -> None:
     run = TestRun(job(Elsewhere()), engine="both", spark=spark).add_record(event(0, math.nan))
     with pytest.raises(EngineDifferenceError, match="differ in the trace"):
         run.run()
     run.close()
 
 
-def test_engines_that_tell_the_state_of_more_or_fewer_callbacks_do_not_differ(
+def test_engines_that_report_the_state_of_more_or_fewer_callbacks_do_not_differ(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace, "DETAILED", 1)  # in this process alone, where the embedded engine is

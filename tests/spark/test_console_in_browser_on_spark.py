@@ -10,8 +10,9 @@ import pytest
 from attrs import evolve
 from selenium.webdriver.common.keys import Keys
 from tests.browser import Chromium
+from tests.spark.clusters import wait_for
+from tests.spark.moving import Place
 from tests.spark.shops import Shop, order
-from tests.spark.test_savepoint_commands import Place, until
 
 from amadou_plugins.console import Console
 from amadou_runtime import start
@@ -39,7 +40,7 @@ def running_console(place: Place, port: int, spark: Any) -> Iterator[str]:
     job = evolve(place.job(), plugins=[console])
     running = start(job, spark, checkpoint=place.path("state"), trigger="0 seconds")
     try:
-        until(lambda: running.summary.counts.events == 2)
+        wait_for(lambda: running.summary.counts.events == 2)
         assert console.url is not None
         yield console.url
     finally:
@@ -59,6 +60,7 @@ def find(key: str, total: int, chromium: Chromium) -> None:
     chromium.wait(shows_total)
 
 
+@pytest.mark.qualify  # tests/spark/test_console_on_spark.py has this test without a browser
 def test_a_key_is_found_while_the_job_runs_and_after_a_restart(
     place: Place, port: int, spark: Any, chromium: Chromium
 ) -> None:
@@ -87,7 +89,7 @@ def test_a_dead_letter_leads_to_a_test_that_fails_with_its_error(
     job = evolve(load_job(str(shop.file)), key_groups=4, plugins=[console])
     running = start(job, spark, checkpoint=str(shop.checkpoint), trigger="0 seconds", params=shop.params)
     try:
-        until(lambda: running.summary.counts.events == 2)
+        wait_for(lambda: running.summary.counts.events == 2)
         assert console.url is not None
         chromium.open(console.url)
         chromium.click("link text", "Dead letters and late events")

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 from tests.plugins.test_console import Browser, biggest_of
-from tests.spark.test_savepoint_commands import Place, until
+from tests.spark.clusters import wait_for
+from tests.spark.moving import Place
+from tests.spark.stores import MAINLY_LOG, STORES
 from tests.spark.texts import add_texts, texts_job
 
 from amadou_plugins.console import Console
@@ -18,7 +20,7 @@ from amadou_runtime.spark.savepoints.run_state import RunState
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("store", ["groups", "log"])
+@pytest.mark.parametrize("store", STORES)
 def test_a_key_is_found_while_the_job_runs_and_after_a_restart(store: str, tmp_path: Path, spark: Any) -> None:
     place, console = Place(tmp_path), Console()
     job = evolve(place.job(), state=store, plugins=[console])
@@ -27,8 +29,8 @@ def test_a_key_is_found_while_the_job_runs_and_after_a_restart(store: str, tmp_p
         running = start(job, spark, checkpoint=place.path("state"), trigger="0 seconds")
         try:
             browser = Browser(console)
-            until(lambda of=running: of.summary.counts.events == 2)
-            until(partial(has_total, browser, "k0", total))  # Spark commits the batch a moment later
+            wait_for(lambda of=running: of.summary.counts.events == 2)
+            wait_for(partial(has_total, browser, "k0", total))  # Spark commits the batch a moment later
             found = json.loads(browser.get("/api/v1/state?key=k0"))
             assert found["timers"]
             assert f"<pre>{total}</pre>" in browser.get("/state?key=k0")
@@ -49,22 +51,22 @@ def has_total(browser: Browser, key: str, total: int) -> bool:
     return status == 200 and json.loads(text)["state"]["total"]["text"] == str(total)
 
 
-@pytest.mark.parametrize("store", ["groups", "log"])
+@pytest.mark.parametrize("store", MAINLY_LOG)
 def test_the_biggest_keys_are_found_while_the_job_runs(store: str, tmp_path: Path, spark: Any) -> None:
     console, input_ = Console(), tmp_path / "in"
     job = evolve(texts_job(input_), state=store, plugins=[console])
-    add_texts(input_, "0.jsonl", *((f"k{key}", 0, 10 + key) for key in range(200)), ("big", 0, 5000))
+    add_texts(input_, *((f"k{key}", 0, 10 + key) for key in range(200)), ("big", 0, 5000))
     running = start(job, spark, checkpoint=str(tmp_path / "state"), trigger="0 seconds")
     try:
         browser = Browser(console)
-        until(lambda: running.summary.counts.events == 201)
-        until(lambda: "'big'" in str(RunState(None, str(tmp_path / "state"), job).find("big")))
+        wait_for(lambda: running.summary.counts.events == 201)
+        wait_for(lambda: "'big'" in str(RunState(None, str(tmp_path / "state"), job).find("big")))
         found = biggest_of(browser, ends_with="found")
         assert [each["key"] for each in found["keys"]] == ["'big'", *(f"'k{key}'" for key in range(199, 180, -1))]
         assert isinstance(found["batch"], int)
         assert "/state?key=%27k199%27" in browser.get("/state")
         assert json.loads(browser.get("/api/v1/state?key=%27k199%27"))["key"] == "'k199'"
-        add_texts(input_, "1.jsonl", ("later", 1, 1))
-        until(lambda: running.summary.counts.events == 202)
+        add_texts(input_, ("later", 1, 1))
+        wait_for(lambda: running.summary.counts.events == 202)
     finally:
         running.stop()

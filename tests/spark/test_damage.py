@@ -2,12 +2,15 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.test_checkpoint import Counter
+from tests.spark.counter import Counter
+from tests.spark.stores import MAINLY_LOG, STORES
 
 from amadou import Job, KeyedEvent, MemorySink, MemorySource, Subject
 from amadou.errors import AmadouError, RunError
@@ -48,7 +51,7 @@ class Forger(Counter):
             LogState.put = put_damaged  # type: ignore[method-assign, assignment]
 
 
-class Play:
+class Counting:
     """Runs a counter on a checkpoint."""
 
     def __init__(self, spark: Any, store: Any) -> None:
@@ -67,46 +70,68 @@ class Play:
         return sink.records
 
 
-@pytest.fixture(params=["groups", "log"])
-def play(spark: Any, request: Any) -> Play:
-    return Play(spark, request.param)
+@pytest.fixture(params=STORES)
+def count(spark: Any, request: pytest.FixtureRequest) -> Counting:
+    return Counting(spark, request.param)
 
 
-def test_a_state_file_cut_short_is_told_each_time(play: Play, tmp_path: Path) -> None:
-    play(tmp_path / "checkpoint", "a", "b")
-    files = [path for path in (tmp_path / "checkpoint" / "state").rglob("*") if path.suffix in (".changelog", ".zip")]
+mainly_on_log = pytest.mark.parametrize("count", MAINLY_LOG, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def checkpoint_on(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes a checkpoint with two keys, `a` and `b`, on a store, once for all tests."""
+
+    @cache
+    def checkpoint_on(store: str) -> Path:
+        checkpoint = tmp_path_factory.mktemp(store) / "checkpoint"
+        Counting(spark, store)(checkpoint, "a", "b")
+        return checkpoint
+
+    return checkpoint_on
+
+
+@pytest.fixture
+def checkpoint(count: Counting, checkpoint_on: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A checkpoint with two keys, `a` and `b`."""
+    return shutil.copytree(checkpoint_on(count.store), tmp_path / "checkpoint")
+
+
+def test_each_run_names_a_state_file_that_was_cut_short(count: Counting, checkpoint: Path) -> None:
+    files = [path for path in (checkpoint / "state").rglob("*") if path.suffix in (".changelog", ".zip")]
     assert files
     for file in files:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    named = r"1\.zip" if play.store == "log" and spark_version() < (4, 1) else "changelog"
+    named = r"1\.zip" if count.store == "log" and spark_version() < (4, 1) else "changelog"
     for _ in range(2):
         with pytest.raises(RunError, match=rf"(?s)batch 2 of 'counter' failed in Spark: .*state.*caused by: .*{named}"):
-            play(tmp_path / "checkpoint", "a", "b", "c")
+            count(checkpoint, "a", "b", "c")
 
 
-def test_state_that_is_gone_is_told(play: Play, tmp_path: Path) -> None:
-    play(tmp_path / "checkpoint", "a", "b")
-    shutil.rmtree(tmp_path / "checkpoint" / "state")
+def test_missing_state_is_an_error(count: Counting, checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint / "state")
     message = "state directory is empty or missing"
     if spark_version() < (4, 1):
-        gone = r"state/0/\d/1\.changelog does not exist"
-        message = "FAILED_TO_READ_OPERATOR_METADATA" if play.store == "log" else gone
+        missing = r"state/0/\d/1\.changelog does not exist"
+        message = "FAILED_TO_READ_OPERATOR_METADATA" if count.store == "log" else missing
     with pytest.raises(RunError, match=message):
-        play(tmp_path / "checkpoint", "a", "b", "c")
+        count(checkpoint, "a", "b", "c")
 
 
-def test_a_checkpoint_that_vanishes_in_a_batch_is_told(play: Play, tmp_path: Path) -> None:
+@mainly_on_log
+def test_a_checkpoint_that_is_removed_in_a_batch_is_an_error(count: Counting, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     with pytest.raises(AmadouError, match=r"does not exist|cannot be|No such file|Mkdirs failed"):
-        play(checkpoint, "a", "vandal", handler=Vandal(checkpoint))
+        count(checkpoint, "a", "vandal", handler=Vandal(checkpoint))
 
 
+@pytest.mark.needs_spark(4)
 def test_a_damaged_segment_is_named(spark: Any, tmp_path: Path) -> None:
-    play = Play(spark, "log")
-    play(tmp_path, "a", "forged", handler=Forger())
+    count = Counting(spark, "log")
+    count(tmp_path, "a", "forged", handler=Forger())
     for _ in range(2):
         with pytest.raises(RunError, match=r"state of key range \d+ is damaged: the checksum of segment 1 is wrong"):
-            play(tmp_path, "a", "forged", "forged")
+            count(tmp_path, "a", "forged", "forged")
 
 
 def fill(path: Path) -> None:
@@ -115,12 +140,13 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
-def test_a_full_disk_is_told_each_time_and_the_run_goes_on_when_there_is_room(play: Play, small_disk: Path) -> None:
+@mainly_on_log
+def test_a_full_disk_is_an_error_and_the_job_continues_when_there_is_room(count: Counting, small_disk: Path) -> None:
     checkpoint, filler = small_disk / "checkpoint", small_disk / "filler"
-    assert play(checkpoint, "a") == [("a", 1)]
+    assert count(checkpoint, "a") == [("a", 1)]
     fill(filler)
     for _ in range(2):
         with pytest.raises(AmadouError, match="No space left on device"):
-            play(checkpoint, "a", "a")
+            count(checkpoint, "a", "a")
     filler.unlink()
-    assert play(checkpoint, "a", "a") == [("a", 2)]
+    assert count(checkpoint, "a", "a") == [("a", 2)]

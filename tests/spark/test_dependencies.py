@@ -79,8 +79,8 @@ def bring(directory: Path, steps: range) -> None:
             os.utime(path, (1_700_000_000 + step, 1_700_000_000 + step))
 
 
-def play(spark: Any, directory: Path, job: Job, **params: str) -> Any:
-    """Run what is there."""
+def process(spark: Any, directory: Path, job: Job, **params: str) -> Any:
+    """Process the files that exist."""
     running = start(job, spark, checkpoint=str(directory / "checkpoint"), trigger="available-now", params=params)
     running.await_termination()
     return running.summary
@@ -97,7 +97,7 @@ def lines(directory: Path, port: str) -> list[Any]:
     )
 
 
-def test_runs_that_fail_and_go_on_give_what_a_test_run_gives(spark: Any, tmp_path: Path) -> None:
+def test_runs_that_fail_and_are_resumed_have_the_outputs_of_a_test_run(spark: Any, tmp_path: Path) -> None:
     test = TestRun(job(tmp_path))
     for step in range(len(STEPS)):
         for source, records in records_of(step).items():
@@ -107,15 +107,15 @@ def test_runs_that_fail_and_go_on_give_what_a_test_run_gives(spark: Any, tmp_pat
 
     bring(tmp_path, range(3))
     with pytest.raises(TooManyHeldError, match="120 events from source 'activities' are held, more than max_held=100"):
-        play(spark, tmp_path, job(tmp_path, max_held=100))
+        process(spark, tmp_path, job(tmp_path, max_held=100))
     assert lines(tmp_path, "notices") == [], "nothing of the batch counts"
-    assert play(spark, tmp_path, job(tmp_path)).counts.held == {"activities": 240}
+    assert process(spark, tmp_path, job(tmp_path)).counts.held == {"activities": 240}
     assert lines(tmp_path, "notices") == ["down [0, 0, 61]"]
 
     bring(tmp_path, range(3, len(STEPS)))
     with pytest.raises(CallbackError, match="not today"):
-        play(spark, tmp_path, job(tmp_path), FAILS_AT="60")
-    assert play(spark, tmp_path, job(tmp_path)).counts.held == {}
+        process(spark, tmp_path, job(tmp_path), FAILS_AT="60")
+    assert process(spark, tmp_path, job(tmp_path)).counts.held == {}
     assert lines(tmp_path, "seen") == sorted(expected.records("seen"))
     assert len(lines(tmp_path, "seen")) == sum(len(activities) for activities, _ in STEPS) * len(KEYS)
     assert not any(is_late for *_, is_late in lines(tmp_path, "seen"))

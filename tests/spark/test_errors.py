@@ -1,4 +1,4 @@
-"""What only Spark finds: values that must travel between processes."""
+"""Errors that only Spark has: of sinks in its driver, and of values that cannot travel between processes."""
 
 from collections.abc import Sequence
 from typing import Any

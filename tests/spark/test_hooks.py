@@ -1,4 +1,4 @@
-"""What plugins are told of runs on Spark."""
+"""The hooks that a run on Spark calls."""
 
 import threading
 import time
@@ -65,12 +65,12 @@ class Doubling(Handler):
 
 
 class Recorder:
-    """Has a codec, and what cannot travel."""
+    """Records the calls of its hooks. It has a codec, and an attribute that cannot be pickled."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.runs: list[Run] = []
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
 
     @hookimpl
     def amadou_register_codecs(self) -> Any:
@@ -79,46 +79,46 @@ class Recorder:
     @hookimpl
     def amadou_run_started(self, run: Run) -> None:
         self.runs.append(run)
-        self.told.append("started")
+        self.calls.append("started")
 
     @hookimpl
     def amadou_batch_completed(self, run: Run, batch: Any) -> None:
         assert run is self.runs[-1]
-        self.told.append((batch.number, batch.counts.events, dict(batch.counts.outputs)))
+        self.calls.append((batch.number, batch.counts.events, dict(batch.counts.outputs)))
 
     @hookimpl
     def amadou_batch_failed(self, run: Run, batch: FailedBatch) -> None:
         assert run is self.runs[-1]
-        self.told.append(("failed", batch.number, batch.error))
+        self.calls.append(("failed", batch.number, batch.error))
 
     @hookimpl
     def amadou_run_ended(self, summary: RunSummary) -> None:
-        self.told.append(("ended", summary.counts.events))
+        self.calls.append(("ended", summary.counts.events))
 
     @hookimpl
     def amadou_run_failed(self, error: Exception) -> None:
-        self.told.append(type(error))
+        self.calls.append(type(error))
 
     @hookimpl
     def amadou_prepare_job(self, job: Job) -> None:
-        self.told.append(job.name)
+        self.calls.append(job.name)
 
 
-def test_a_run_and_its_restart_are_told(spark: Any, tmp_path: Path) -> None:
+def test_a_run_and_its_restart_call_the_hooks_in_order(spark: Any, tmp_path: Path) -> None:
     source, recorder = MemorySource([1, 2]), Recorder()
     sink = MemorySink()
     job = Job("doubling", Doubling(), {"in": source}, {"doubled": sink}, plugins=[recorder])
     checkpoint = str(tmp_path / "checkpoint")
     running = start(job, spark, checkpoint=checkpoint)
     running.await_termination()
-    assert recorder.told == ["doubling", "started", (0, 2, {"doubled": 2}), (1, 0, {}), ("ended", 2)]
+    assert recorder.calls == ["doubling", "started", (0, 2, {"doubled": 2}), (1, 0, {}), ("ended", 2)]
     assert sink.records == [1002, 1004]
 
-    recorder.told.clear()
+    recorder.calls.clear()
     source.add(-1)
     with pytest.raises(CallbackError, match="below zero"):
         start(job, spark, checkpoint=checkpoint).await_termination()
-    assert recorder.told == [
+    assert recorder.calls == [
         "doubling",
         "started",
         ("failed", 2, "Doubling.on_event failed: ValueError: below zero"),
@@ -129,49 +129,49 @@ def test_a_run_and_its_restart_are_told(spark: Any, tmp_path: Path) -> None:
     assert first.id == second.id
 
 
-def test_a_run_that_is_flushed_is_one_run(spark: Any) -> None:
+def test_hooks_see_one_run_if_it_is_flushed(spark: Any) -> None:
     recorder = Recorder()
     job = Job("doubling", Doubling(), {"in": MemorySource([1])}, {"doubled": MemorySink()}, plugins=[recorder])
     run(job, flush=True)
-    fired = [told for told in recorder.told if type(told) is tuple and told[-1] == {"doubled": 1}]
+    fired = [call for call in recorder.calls if type(call) is tuple and call[-1] == {"doubled": 1}]
     assert len(fired) == 2
-    assert [told for told in recorder.told if type(told) is str or told[0] == "ended"] == [
+    assert [call for call in recorder.calls if type(call) is str or call[0] == "ended"] == [
         "doubling",
         "started",
         ("ended", 1),
     ]
 
 
-def test_a_run_that_never_began_is_none(spark: Any, tmp_path: Path) -> None:
+def test_hooks_see_no_run_if_it_cannot_start(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     recorder = Recorder()
     sink = JsonLinesSink(tmp_path / "file")
     job = Job("doubling", Doubling(), {"in": MemorySource()}, {"doubled": sink}, plugins=[recorder])
     with pytest.raises(SinkError):
         start(job, spark)
-    assert recorder.told == ["doubling"]
+    assert recorder.calls == ["doubling"]
 
 
 class ProgressRecorder:
-    """Notes what Spark says of batches, between the hooks of the run."""
+    """Records Spark's progress, and when the hooks of the run are called."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
         self.progress: list[Mapping[str, Any]] = []
 
     @hookimpl
     def amadou_batch_completed(self, batch: Any) -> None:
-        self.told.append(("batch", batch.number))
+        self.calls.append(("batch", batch.number))
 
     @hookimpl
     def amadou_spark_progress(self, run: Run, progress: Mapping[str, Any]) -> None:
         assert run.engine == "spark"
-        self.told.append(("progress", progress["batchId"]))
+        self.calls.append(("progress", progress["batchId"]))
         self.progress.append(progress)
 
     @hookimpl
     def amadou_run_ended(self) -> None:
-        self.told.append("ended")
+        self.calls.append("ended")
 
 
 def test_sparks_progress_follows_each_batch_and_is_served(spark: Any) -> None:
@@ -185,7 +185,7 @@ def test_sparks_progress_follows_each_batch_and_is_served(spark: Any) -> None:
     recorder = ProgressRecorder()
     source, plugins = MemorySource(["1", "2"]), [Reading(), recorder, endpoint]
     start(Job("counting", Counting(), {"in": source}, {}, plugins=plugins), spark).await_termination()
-    assert recorder.told == [("batch", 0), ("progress", 0), ("batch", 1), ("progress", 1), "ended"]
+    assert recorder.calls == [("batch", 0), ("progress", 0), ("batch", 1), ("progress", 1), "ended"]
     first, second = recorder.progress
     assert (first["numInputRows"], second["numInputRows"]) == (2, 0)
     assert first["stateOperators"][0]["customMetrics"]["rocksdbPutCount"] > 0
@@ -206,7 +206,7 @@ class Counting(Handler):
         self.total.state_for(subject).value += 1
 
 
-def test_sparks_progress_is_that_of_batches_also_where_nothing_comes_for_a_time(spark: Any, tmp_path: Path) -> None:
+def test_sparks_reports_of_idle_times_are_not_passed_to_plugins(spark: Any, tmp_path: Path) -> None:
     recorder = ProgressRecorder()
     job = Job("counting", Counting(), {"in": LinesSource(str(tmp_path))}, {}, plugins=[recorder])
     (tmp_path / "1.txt").write_text("1\n")
@@ -215,12 +215,12 @@ def test_sparks_progress_is_that_of_batches_also_where_nothing_comes_for_a_time(
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
     running = start(job, spark, conf=conf)
-    follow(running, lambda: recorder.told == [("batch", 0), ("progress", 0)])
+    follow(running, lambda: recorder.calls == [("batch", 0), ("progress", 0)])
     follow(running, lambda: len(running.query.recentProgress) > 2)
     (tmp_path / "2.txt").write_text("2\n")
     follow(running, lambda: running.summary.batches == 2)
     running.stop()
-    assert recorder.told == [("batch", 0), ("progress", 0), ("batch", 1), ("progress", 1), "ended"]
+    assert recorder.calls == [("batch", 0), ("progress", 0), ("batch", 1), ("progress", 1), "ended"]
     assert [progress["numInputRows"] for progress in recorder.progress] == [1, 1]
 
 
@@ -249,7 +249,7 @@ def test_a_run_that_a_plugin_stops_is_not_flushed(spark: Any, tmp_path: Path) ->
     assert (summary.counts.timers_fired, summary.counts.timers_pending) == (0, 1)
 
 
-def test_a_run_without_a_directory_for_savepoints_takes_none(spark: Any, tmp_path: Path) -> None:
+def test_a_plugin_cannot_take_a_savepoint_of_a_run_without_a_directory_for_it(spark: Any, tmp_path: Path) -> None:
     recorder = Recorder()
     job = Job("doubling", Doubling(), {"in": MemorySource([1])}, {"doubled": MemorySink()}, plugins=[recorder])
     run(job)

@@ -1,4 +1,4 @@
-"""Sources that bring nothing, on a running job; test runs play the same with a clock of their own."""
+"""Sources without events, on a running job. Test runs are tested with a clock of their own."""
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_the_timers_of_an_idle_stream_fire(begin: Any) -> None:
     assert (running.status, running.summary.counts.timers_pending) == ("stopped", 0)
 
 
-def test_without_a_timeout_the_timers_of_an_idle_stream_wait_also_over_a_restart(begin: Any) -> None:
+def test_without_an_idle_timeout_timers_wait_even_over_a_restart(begin: Any) -> None:
     running, sink = begin({"records": ["a 0", "b 1"]}, trigger="available-now")
     running.await_termination()
     assert (sink.records, running.summary.counts.timers_pending) == ([], 2)
@@ -68,7 +68,7 @@ def test_without_a_timeout_the_timers_of_an_idle_stream_wait_also_over_a_restart
     wait_for(lambda: len(sink.records) == 2)
 
 
-def test_a_silent_source_holds_nothing_back_and_a_slow_one_does(begin: Any) -> None:
+def test_a_source_without_events_does_not_hold_back_the_watermark_but_a_slow_one_does(begin: Any) -> None:
     sources = {"busy": ["a 0", "c 9"], "silent": [], "slow": ["b 5"]}
     running, sink = begin(sources, trigger="available-now")
     running.await_termination()

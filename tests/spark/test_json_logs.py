@@ -1,26 +1,37 @@
 """With `--log-format json`, the workers and Spark also log JSON lines."""
 
 import json
-import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from amadou.spark_versions import logs_json
+from amadou_runtime import run
+from amadou_runtime.command.load_job import load_job
+from amadou_runtime.spark.savepoints.rescaling import rescale
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]  # Spark 3.5 logs no JSON lines
 
-JOB = """
+LEVELS = {
+    "fatal": "CRITICAL",
+    "error": "ERROR",
+    "warn": "WARNING",
+    "info": "INFO",
+    "debug": "DEBUG",
+    "trace": "DEBUG",
+}
+"""Java's levels, and the names that they have in Python."""
+JOB = '''
     import logging
     from datetime import datetime, timezone
 
-    from amadou import FromPort, Handler, Job, KeyedEvent, Sink, SinkSpec, Stage
+    from amadou import FromPort, Handler, Job, KeyedEvent, MemorySink, Sink, SinkSpec, Stage, hookimpl
     from amadou.errors import SinkError
-    from amadou_plugins.connectors import ConsoleSink, LinesSource
+    from amadou_plugins.connectors import LinesSource
     from amadou_runtime import main
 
 
@@ -39,89 +50,92 @@ JOB = """
         def open(self, batch, part):
             raise SinkError("the disk is full")
 
+        def commit(self, batch, parts):
+            pass
 
-    job = Job(
-        "words",
+
+    class JavaLogs:
+        """Logs a line of each level from Java."""
+
+        @hookimpl
+        def amadou_run_started(self):
+            from pyspark.sql import SparkSession
+
+            log4j = SparkSession.getActiveSession()._jvm.org.apache.logging.log4j
+            log4j.core.config.Configurator.setLevel("own", log4j.Level.ALL)
+            for level in LEVELS:
+                getattr(log4j.LogManager.getLogger("own"), level)(level)
+
+
+
+
+    staged = Job(
+        NAME,
         stages={
-            "first": Stage(Words(), {"words": LinesSource("in")}, {}),
-            "second": Stage(Words(), {"words": FromPort("first", "words")}, {"words": SINK()}),
+            "first": Stage(Words(), {"words": LinesSource("IN")}, {}),
+            "second": Stage(Words(), {"words": FromPort("first", "words")}, {"words": FullSink()}),
         },
+        plugins=[JavaLogs()],
     )
-    alone = Job("words", Words(), {"words": LinesSource("in")}, {"words": SINK()})
+    alone = Job("words", Words(), {"words": LinesSource("IN")}, {"words": FullSink()})
+    working = Job("words", Words(), {"words": LinesSource("IN")}, {"words": MemorySink()})
     if __name__ == "__main__":
         main(RUN)
-    """
-
-
+    '''
 NAME = 'the "shop" of ${O\'Neil}'
-LOGGING = """
-    from amadou_runtime.spark.session import session
-
-    conf = {"spark.ui.enabled": "false", "spark.executorEnv.AMADOU_LOG_FORMAT": "json"}
-    spark = session(NAME, master="local[1]", conf=conf)
-    spark.sparkContext.setLogLevel("TRACE")
-    logger = spark._jvm.org.apache.logging.log4j.LogManager.getLogger("own")
-    for level in ("fatal", "error", "warn", "info", "debug", "trace"):
-        getattr(logger, level)(level)
-    """
 
 
-def lines_of(path: Path, sink: str, *options: str, job: str = "job", status: int = 0) -> list[dict[str, Any]]:
-    """Run a job. Return the lines that it logs."""
-    (path / "words.py").write_text(dedent(JOB).replace("SINK", sink).replace("RUN", job))
-    (path / "in").mkdir(exist_ok=True)
-    (path / "in" / f"words-{len(os.listdir(path / 'in'))}").write_text("spark\n")
+def write_job(path: Path, job: str) -> None:
+    """Write a program that runs one of the jobs, and a word for it."""
+    values: Mapping[str, object] = {"LEVELS": list(LEVELS), "NAME": repr(NAME), "IN": f"{path}/in/", "RUN": job}
+    code = dedent(JOB)
+    for name, value in values.items():
+        code = code.replace(name, str(value))
+    (path / "words.py").write_text(code)
+    (path / "in").mkdir()
+    (path / "in" / "0").write_text("spark\n")
+
+
+def lines_of_failure(path: Path, *options: str) -> list[dict[str, Any]]:
+    """Run the program, which fails. Return the lines that it logs."""
     command = [sys.executable, "words.py", "--once", "--master", "local[1]", "--log-format", "json", *options]
     ended = subprocess.run(
         [*command, "--conf", "spark.ui.enabled=false"], cwd=path, capture_output=True, text=True, check=False
     )
-    assert ended.returncode == status, ended.stderr
-    return [json.loads(line) for line in ended.stderr.splitlines()]
+    assert ended.returncode == 1, ended.stderr
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert (lines[-1]["level"], lines[-1]["message"]) == ("ERROR", "SinkError: the disk is full")
+    return lines
 
 
-def test_workers_and_spark_log_json_lines(tmp_path: Path) -> None:
+def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_and_stage(tmp_path: Path) -> None:
+    write_job(tmp_path, "staged")
     # Without this setting, Spark logs only errors.
-    lines = lines_of(tmp_path, "ConsoleSink", "--conf", "spark.log.level=INFO")
-    own = [(line["job"], line["batch"], line["stage"]) for line in lines if line["logger"] == "words"]
-    assert own == [("words", 0, "first"), ("words", 0, "second")]
+    lines = lines_of_failure(tmp_path, "--conf", "spark.log.level=INFO")
+
+    of_workers = [(line["job"], line["batch"], line["stage"]) for line in lines if line["logger"] == "words"]
+    assert of_workers == [(NAME, 0, "first"), (NAME, 0, "second")]
+
     of_spark = [line for line in lines if line["logger"].startswith("org.apache.spark.")]
     assert of_spark
     assert all({"time", "level", "message"} <= line.keys() for line in of_spark)
-    assert {line["job"] for line in of_spark} == {"words"}
+    assert {line["job"] for line in of_spark} == {NAME}
+
+    of_java = [line for line in lines if line["logger"] == "own"]
+    assert {line["message"]: line["level"] for line in of_java} == LEVELS
+    assert {line["job"] for line in of_java} == {NAME}
+
+    assert (lines[-1]["job"], lines[-1]["batch"], lines[-1]["stage"]) == (NAME, 0, "second")
 
 
-def test_the_numbers_of_batches_continue_after_rescaling(tmp_path: Path) -> None:
-    summary = lines_of(tmp_path, "ConsoleSink", "--checkpoint", "checkpoint", job="alone")[-1]
-    rescaled = ["amadou", "rescale", "checkpoint", "--partitions", "2"]
-    subprocess.run([*rescaled, "--master", "local[1]"], cwd=tmp_path, check=True)
-    lines = lines_of(tmp_path, "ConsoleSink", "--checkpoint", "checkpoint", job="alone")
-    (batch,) = (line["batch"] for line in lines if line["logger"] == "words")
-    assert batch == summary["batches"] + 1  # rescaling is a batch, too
-
-
-@pytest.mark.parametrize(("job", "stage"), [("job", "second"), ("alone", None)])
-def test_the_error_that_ends_a_batch_has_the_batch_and_the_stage(tmp_path: Path, job: str, stage: str | None) -> None:
-    error = lines_of(tmp_path, "FullSink", job=job, status=1)[-1]
-    assert (error["level"], error["message"]) == ("ERROR", "SinkError: the disk is full")
-    assert (error["job"], error["batch"], error.get("stage")) == ("words", 0, stage)
-
-
-def test_lines_of_spark_have_the_job_and_the_names_of_levels_in_python() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", dedent(LOGGING).replace("NAME", repr(NAME))], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    if not logs_json():
-        assert " FATAL own: fatal\n" in ended.stderr
-        return
-    own = [line for line in map(json.loads, ended.stderr.splitlines()) if line["logger"] == "own"]
-    assert {line["job"] for line in own} == {NAME}
-    levels = {line["message"]: line["level"] for line in own}
-    assert levels == {
-        "fatal": "CRITICAL",
-        "error": "ERROR",
-        "warn": "WARNING",
-        "info": "INFO",
-        "debug": "DEBUG",
-        "trace": "DEBUG",
-    }
+def test_the_numbers_of_batches_continue_after_rescaling(tmp_path: Path, spark: Any) -> None:
+    write_job(tmp_path, "alone")
+    checkpoint = str(tmp_path / "checkpoint")
+    summary = run(load_job(f"{tmp_path}/words.py:working"), checkpoint=checkpoint, trigger="available-now")
+    rescale(spark, checkpoint, partitions=1)
+    (tmp_path / "in" / "1").write_text("spark\n")
+    lines = lines_of_failure(tmp_path, "--checkpoint", checkpoint)
+    number = summary.batches + 1  # rescaling is a batch, too
+    assert [line["batch"] for line in lines if line["logger"] == "words"] == [number]
+    error = lines[-1]
+    assert (error["job"], error["batch"], error.get("stage")) == ("words", number, None)

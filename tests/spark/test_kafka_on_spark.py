@@ -1,15 +1,17 @@
 """Kafka at both ends of a run on Spark."""
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.services import OwnService
+from tests.spark.clusters import wait_for
 from tests.topics import add_partitions, contents, delete, fill, make_anew, make_topic
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
@@ -25,7 +27,7 @@ OUTAGE = 20
 
 
 class Numbering(Handler):
-    """Passes values on, with how many their partition had brought."""
+    """Passes values on, each with the number of values that its partition has brought."""
 
     brought = ValueSpec(int, default=0)
     numbered = SinkSpec(dict[str, Any])
@@ -39,87 +41,114 @@ class Numbering(Handler):
         self.numbered.collect(subject, {"partition": subject.key, "number": brought.value, "value": event.value})
 
 
-def numbered(server: str, topic: str) -> list[Any]:
-    return [json.loads(message.value() or b"") for message in contents(server, topic)]
+class Topics:
+    """A job that runs and numbers the values of a topic, into another topic.
+
+    :param server: the broker's address
+    """
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.incoming, self.outgoing = make_topic(server, 2), make_topic(server, 3)
+        self._values = count()
+
+    @contextmanager
+    def running(self, spark: Any, checkpoint: Path) -> Iterator[Any]:
+        """Run the job while this block lasts."""
+        patience = timedelta(seconds=2 * PATIENCE)
+        source = KafkaSource(self.incoming, self.server, max_records_per_batch=60, give_up_after=patience)
+        sink = KafkaSink(self.outgoing, self.server, give_up_after=patience)
+        job = Job("numbering", Numbering(), {"in": source}, {"numbered": sink})
+        running = start(job, spark, checkpoint=str(checkpoint), trigger="1 second")
+        try:
+            yield running
+        finally:
+            running.stop()
+
+    def bring(self, partition: int, number: int) -> None:
+        """Write the next values to a partition."""
+        records = ({"value": b"%d" % next(self._values), "partition": partition} for _ in range(number))
+        fill(self.server, self.incoming, records)
+
+    def numbered(self) -> list[Any]:
+        return [json.loads(message.value() or b"") for message in contents(self.server, self.outgoing)]
+
+    def wait_for(self, number: int) -> None:
+        """Wait until so many values have been numbered."""
+        wait_for(lambda: len(self.numbered()) >= number)
+
+    def check(self, **expected: int) -> None:
+        """Assert that each value was numbered once, in the order of its partition.
+
+        :param expected: numbers of values by partition, such as `p0=130`
+        """
+        found = self.numbered()
+        assert Counter(each["value"] for each in found) == Counter(range(sum(expected.values())))
+        by_partition: dict[str, list[int]] = {}
+        for each in sorted(found, key=lambda each: int(each["value"])):
+            by_partition.setdefault(f"p{each['partition']}", []).append(each["number"])
+        assert by_partition == {partition: list(range(1, number + 1)) for partition, number in expected.items()}
 
 
-def wait_for(done: Callable[[], bool], running: Any) -> None:
-    until = time.monotonic() + PATIENCE
-    while not done():
-        if running.await_termination(0.2):
-            pytest.fail("the run ended early")
-        assert time.monotonic() < until, "nothing came"
+def test_a_run_reads_the_partitions_that_a_topic_gains(kafka: str, spark: Any, tmp_path: Path) -> None:
+    topics = Topics(kafka)
+    topics.bring(0, 100)
+    topics.bring(1, 50)
+    with topics.running(spark, tmp_path / "checkpoint"):
+        topics.wait_for(150)
+        add_partitions(kafka, topics.incoming, 3)
+        topics.bring(2, 70)
+        topics.wait_for(220)
+    topics.check(p0=100, p1=50, p2=70)
 
 
-def test_a_run_outlasts_a_broker_and_reads_the_partitions_that_a_topic_gains(
-    own_kafka: OwnService, spark: Any, tmp_path: Path
-) -> None:
-    server = own_kafka.address
-    incoming, outgoing = make_topic(server, 2), make_topic(server, 3)
-    values = iter(range(10_000))
-
-    def bring(partition: int, count: int) -> None:
-        fill(server, incoming, ({"value": b"%d" % next(values), "partition": partition} for _ in range(count)))
-
-    bring(0, 100)
-    bring(1, 50)
-    source = KafkaSource(incoming, server, max_records_per_batch=60, give_up_after=timedelta(seconds=2 * PATIENCE))
-    sink = KafkaSink(outgoing, server, give_up_after=timedelta(seconds=2 * PATIENCE))
-    job = Job("numbering", Numbering(), {"in": source}, {"numbered": sink})
-    running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="1 second")
-    try:
-        wait_for(lambda: len(numbered(server, outgoing)) == 150, running)
-        add_partitions(server, incoming, 3)
-        bring(2, 70)
-        wait_for(lambda: len(numbered(server, outgoing)) == 220, running)
+@pytest.mark.qualify
+def test_a_run_outlasts_a_broker(own_kafka: OwnService, spark: Any, tmp_path: Path) -> None:
+    topics = Topics(own_kafka.address)
+    topics.bring(0, 100)
+    topics.bring(1, 50)
+    with topics.running(spark, tmp_path / "checkpoint") as running:
+        topics.wait_for(150)
         own_kafka.stop()
         assert not running.await_termination(OUTAGE)
         own_kafka.start()
-        bring(0, 30)
-        wait_for(lambda: len(numbered(server, outgoing)) >= 250, running)
-    finally:
-        running.stop()
-    found = numbered(server, outgoing)
-    assert Counter(each["value"] for each in found) == Counter(range(250))
-    by_partition: dict[int, list[int]] = {}
-    for each in sorted(found, key=lambda each: int(each["value"])):
-        by_partition.setdefault(each["partition"], []).append(each["number"])
-    counts = {partition: len(numbers) for partition, numbers in by_partition.items()}
-    assert counts == {0: 130, 1: 50, 2: 70}
-    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in by_partition.values()), "in their order"
+        topics.bring(0, 30)
+        topics.wait_for(180)
+    topics.check(p0=130, p1=50)
 
 
-def played(source: KafkaSource, spark: Any, checkpoint: Path) -> Any:
+def summary_of(source: KafkaSource, spark: Any, checkpoint: Path) -> Any:
+    """Read what a source has. Return the run's summary."""
     job = Job("numbering", Numbering(), {"in": source}, {"numbered": MemorySink()})
     running = start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
     running.await_termination()
     return running.summary
 
 
-@pytest.mark.parametrize("again", [0, 5], ids=["shorter", "longer"])
-def test_a_topic_that_was_made_anew_ends_the_run_with_a_word_about_it(
+@pytest.mark.parametrize("again", [pytest.param(0, marks=pytest.mark.qualify), 5], ids=["shorter", "longer"])
+def test_a_topic_that_was_created_again_ends_the_run_with_an_error_that_says_so(
     kafka: str, spark: Any, tmp_path: Path, again: int
 ) -> None:
     topic = make_topic(kafka)
     fill(kafka, topic, [b"1", b"2", b"3"])
-    assert played(KafkaSource(topic, kafka), spark, tmp_path / "checkpoint").counts.events == 3
+    assert summary_of(KafkaSource(topic, kafka), spark, tmp_path / "checkpoint").counts.events == 3
     make_anew(kafka, topic)
     fill(kafka, topic, [b"%d" % number for number in range(again)])
     with pytest.raises(
         SourceError, match=f"the topic {topic} was re-created since it was last read: start with a new"
     ) as caught:
-        played(KafkaSource(topic, kafka), spark, tmp_path / "checkpoint")
+        summary_of(KafkaSource(topic, kafka), spark, tmp_path / "checkpoint")
     assert "Traceback" not in str(caught.value)
     assert "Logical Plan" not in str(caught.value)
 
 
-def test_a_topic_of_a_pattern_may_go(kafka: str, spark: Any, tmp_path: Path) -> None:
+def test_a_run_with_a_pattern_goes_on_without_a_deleted_topic(kafka: str, spark: Any, tmp_path: Path) -> None:
     stays = make_topic(kafka)
-    goes = make_topic(kafka, name=f"{stays}-2")
-    for topic in (stays, goes):
+    deleted = make_topic(kafka, name=f"{stays}-2")
+    for topic in (stays, deleted):
         fill(kafka, topic, [b"1"])
     source = KafkaSource(f"^{stays}", kafka, give_up_after=timedelta(seconds=20))
-    assert played(source, spark, tmp_path / "checkpoint").counts.events == 2
-    delete(kafka, goes)
+    assert summary_of(source, spark, tmp_path / "checkpoint").counts.events == 2
+    delete(kafka, deleted)
     fill(kafka, stays, [b"2", b"3"])
-    assert played(source, spark, tmp_path / "checkpoint").counts.events == 2
+    assert summary_of(source, spark, tmp_path / "checkpoint").counts.events == 2

@@ -53,7 +53,7 @@ class Feed:
         self.running = start(self._job, self._spark, checkpoint=checkpoint, trigger="0 seconds")
 
     def bring(self, text: str) -> None:
-        """Bring a file and wait until it is played."""
+        """Write a file and wait until it is processed."""
         before = self.running.progress.counts.events
         hidden = self._directory / "in" / ".new"
         hidden.write_text(text)
@@ -101,7 +101,7 @@ def feeding(spark: Any, directory: Path, handler: Handler) -> Iterator[Feed]:
 
 
 @pytest.mark.parametrize("make", [summing, OneByOne])
-def test_windows_in_memory_are_there_while_their_run_lasts(
+def test_windows_in_memory_have_results_while_their_run_lasts(
     spark: Any, tmp_path: Path, make: Callable[[], Handler]
 ) -> None:
     with feeding(spark, tmp_path, make()) as feed:
@@ -114,7 +114,7 @@ def test_windows_in_memory_are_there_while_their_run_lasts(
         assert feed.running.summary.counts.counters == {}
 
 
-def test_windows_in_memory_are_lost_with_their_run_and_this_is_told(
+def test_windows_in_memory_are_lost_with_their_run_and_a_warning_counts_their_keys(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with feeding(spark, tmp_path, summing()) as feed:
@@ -126,10 +126,10 @@ def test_windows_in_memory_are_lost_with_their_run_and_this_is_told(
         wait_for(lambda: len(feed.sink.records) == 10)
         assert set(feed.sums.values()) == {1}
         assert feed.running.summary.counts.counters == {"window.lost": KEYS}
-    assert told_lost(caplog.text) == KEYS
+    assert lost_keys(caplog.text) == KEYS
 
 
-def test_windows_in_memory_are_there_when_a_run_is_flushed(spark: Any, tmp_path: Path) -> None:
+def test_windows_in_memory_close_when_a_run_is_flushed(spark: Any, tmp_path: Path) -> None:
     sink = MemorySink()
     source = MemorySource([*lines(0).splitlines(), *lines(1).splitlines()])
     summary = run(Job("summing", summing(), {"in": source}, {"results": sink}), flush=True)
@@ -137,7 +137,7 @@ def test_windows_in_memory_are_there_when_a_run_is_flushed(spark: Any, tmp_path:
     assert (summary.counts.counters, summary.counts.keys) == ({}, 0)
 
 
-def test_windows_in_memory_close_when_the_stream_falls_silent(spark: Any) -> None:
+def test_windows_in_memory_close_when_the_stream_is_idle(spark: Any) -> None:
     sink = MemorySink()
     source = MemorySource(lines(57).splitlines())
     running = start(Job("summing", summing(), {"in": source}, {"results": sink}), spark, trigger="0 seconds")
@@ -148,7 +148,7 @@ def test_windows_in_memory_close_when_the_stream_falls_silent(spark: Any) -> Non
         running.stop()
 
 
-def test_what_came_while_no_run_looked_is_not_late(spark: Any, tmp_path: Path) -> None:
+def test_events_that_arrive_between_runs_are_not_late(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     handler = windowed(
         key="key", timestamp="at", window=TumblingWindow(timedelta(seconds=1), Sum("n"), storage="memory")
@@ -156,14 +156,14 @@ def test_what_came_while_no_run_looked_is_not_late(spark: Any, tmp_path: Path) -
     source, sink = LinesSource(tmp_path / "in"), MemorySink()
     for second in range(2):
         (tmp_path / "in" / f"{second}.jsonl").write_text(lines(second))
-        job = Job("summing", handler, {"in": source}, {"results": sink})
+        job = Job("summing", handler, {"in": source}, {"results": sink}, idle_timeout=1)
         running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
         running.await_termination()
-        time.sleep(0 if second else 8)  # longer than a source may be silent, by more than a window
+        time.sleep(0 if second else 3)  # longer than idle_timeout, by more than a window
     assert running.summary.counts.counters == {"window.lost": KEYS}
     assert (running.summary.counts.late, running.summary.counts.keys) == (0, KEYS)
 
 
-def told_lost(log: str) -> int:
-    """How many keys warnings say lost something."""
+def lost_keys(log: str) -> int:
+    """The number of keys that warnings count as lost."""
     return sum(map(int, re.findall(r"window lost its in-memory state for (\d+) keys", log)))

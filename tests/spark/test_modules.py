@@ -1,4 +1,4 @@
-"""What a job needs of modules that are not installed: they travel with it, and a class is one class on either side."""
+"""A job sends the modules that are not installed to the workers, where a class stays one class."""
 
 import importlib
 import json
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -117,7 +118,7 @@ PROGRAM = """
     job = Job(
         "views",
         Views(),
-        {"views": LinesSource(str(HERE / "views"))},
+        {"views": LinesSource(str(HERE / "views"), max_files_per_batch=1)},
         {"texts": JsonLinesSink(str(HERE / "texts")), "rows": CsvSink(str(HERE / "rows"))},
     )
     if __name__ == "__main__":
@@ -127,7 +128,7 @@ RECORD = b'{"channel": "news", "at": "2025-01-01T00:00:00Z"}'
 
 
 class Project:
-    """Modules in a directory that only this process imports from; gone from it after the test."""
+    """Modules in a directory that only this process imports from, and only during the test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -139,7 +140,7 @@ class Project:
         file.write_text("\n".join(map(dedent, parts)))
 
     def forget(self) -> None:
-        """Forget what was imported, so that it is imported anew."""
+        """Forget the imported modules, so that they are imported again."""
         for name in set(sys.modules) - self._before:
             if str(self.directory) in str(getattr(sys.modules[name], "__file__", "")):
                 del sys.modules[name]
@@ -156,25 +157,25 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 
 @pytest.fixture
 def texts(spark: Any) -> Callable[[str], list[Any]]:
-    """What a job of a module gives on Spark for two batches of a record each."""
+    """Runs the job of a module on Spark, with two batches of a record each. Returns its outputs."""
 
-    def give(module: str) -> list[Any]:
+    def outputs(module: str) -> list[Any]:
         run = TestRun(importlib.import_module(module).job, engine="spark", spark=spark)
         try:
             return run.add_record(RECORD).end_batch().add_record(RECORD).run().records("texts")
         finally:
             run.close()
 
-    return give
+    return outputs
 
 
-def test_a_class_of_a_module_beside_the_job_is_one_class(project: Project, texts: Callable[[str], list[Any]]) -> None:
+def test_workers_have_classes_of_a_module_beside_the_job(project: Project, texts: Callable[[str], list[Any]]) -> None:
     project.write("models.py", MODELS)
     project.write("travelling_views.py", JOB.replace("MODELS", "models"), TESTED)
     assert texts("travelling_views") == ["NEWS TRUE", "NEWS TRUE"]
 
 
-def test_so_it_is_in_a_package(project: Project, texts: Callable[[str], list[Any]]) -> None:
+def test_workers_have_classes_of_the_jobs_package(project: Project, texts: Callable[[str], list[Any]]) -> None:
     """With relative imports, and a directory inside that has no `__init__.py`."""
     project.write("travelling_shop/__init__.py", "from .data import models")
     project.write("travelling_shop/data/models.py", MODELS)
@@ -183,7 +184,7 @@ def test_so_it_is_in_a_package(project: Project, texts: Callable[[str], list[Any
     assert texts("travelling_shop.views") == ["NEWS TRUE", "NEWS TRUE"]
 
 
-def test_so_it_is_in_an_archive(
+def test_workers_have_classes_of_an_archive(
     project: Project, texts: Callable[[str], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = project.directory / "lib.zip"
@@ -195,7 +196,7 @@ def test_so_it_is_in_an_archive(
     assert texts("travelling_views") == ["NEWS TRUE", "NEWS TRUE"]
 
 
-def test_a_module_that_changed_is_taken_anew_by_the_next_run(
+def test_workers_have_the_new_code_of_a_module_that_changed_between_runs(
     project: Project, texts: Callable[[str], list[Any]]
 ) -> None:
     project.write("models.py", MODELS)
@@ -206,7 +207,7 @@ def test_a_module_that_changed_is_taken_anew_by_the_next_run(
     assert texts("travelling_views") == ["News True", "News True"]
 
 
-def test_what_fails_where_a_worker_imports_it_is_told(
+def test_an_error_in_a_module_that_a_worker_imports_is_shown_with_its_line(
     project: Project, texts: Callable[[str], list[Any]], tmp_path: Path
 ) -> None:
     setting = tmp_path / "setting"
@@ -220,20 +221,23 @@ def test_what_fails_where_a_worker_imports_it_is_told(
     assert "SETTING = Path(" in str(failed.value), "the line stands in the traceback"
 
 
-def test_a_program_may_be_the_job_file(project: Project, tmp_path: Path) -> None:
-    """As `spark-submit` starts it; its own classes have no module that workers could import."""
+@pytest.mark.parametrize(
+    "files", [[2], pytest.param([1, 1], marks=pytest.mark.qualify)], ids=["one run", "a run for each file"]
+)
+def test_a_program_may_be_the_job_file(files: list[int], project: Project, tmp_path: Path) -> None:
+    """As `spark-submit` starts it; its own classes have no module that workers could import. Each file is a batch.
+
+    :param files: the numbers of new files of the runs
+    """
     project.write("models.py", MODELS)
     project.write("travelling_views.py", JOB.replace("MODELS", "models"), PROGRAM)
-    program = [
-        sys.executable,
-        str(project.directory / "travelling_views.py"),
-        "--once",
-        "--checkpoint",
-        str(tmp_path / "kept"),
-    ]
+    job, checkpoint = project.directory / "travelling_views.py", tmp_path / "checkpoint"
+    program = [sys.executable, str(job), "--once", "--checkpoint", str(checkpoint)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    for number in (1, 2):
-        project.write(f"views/{number}.jsonl", RECORD.decode() + "\n")
+    names = iter(("first", "second"))
+    for number in files:
+        for name in islice(names, number):
+            project.write(f"views/{name}.jsonl", RECORD.decode() + "\n")
         ended = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert ended.returncode == 0, ended.stderr
     written = [line for file in (project.directory / "texts").glob("*.jsonl") for line in file.read_text().splitlines()]

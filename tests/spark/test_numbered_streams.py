@@ -16,7 +16,7 @@ from amadou_runtime import run
 from amadou_runtime.spark import streams
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]
 
 
 class Counting(Handler):
@@ -54,6 +54,22 @@ def seen(directory: Path) -> list[Any]:
     return sorted((json.loads(line) for line in lines), key=lambda each: each[1])
 
 
+def test_a_newer_version_continues_a_checkpoint_with_numbers(
+    spark: Any, tmp_path: Path, numbered: pytest.MonkeyPatch
+) -> None:
+    state = str(tmp_path / "state")
+    bring(tmp_path, left="a", right="b")
+    run(job(tmp_path), checkpoint=state, trigger="available-now")
+    numbered.undo()
+    bring(tmp_path, left="c")
+    rescale(spark, state, partitions=3)
+    run(job(tmp_path), checkpoint=state, trigger="available-now")
+    assert [count for _, count in seen(tmp_path)] == [1, 2, 3]
+    assert seen(tmp_path)[2:] == [["c", 3]]
+    assert (tmp_path / "state" / "offsets" / "0").read_text().startswith("v1")
+
+
+@pytest.mark.qualify
 def test_runs_continue_on_each_version_and_after_rescaling(
     spark: Any, tmp_path: Path, numbered: pytest.MonkeyPatch
 ) -> None:
@@ -107,11 +123,10 @@ def test_other_sources_need_a_new_checkpoint(spark: Any, tmp_path: Path, numbere
         run(more, checkpoint=str(tmp_path / "state"), trigger="available-now")
 
 
+@pytest.mark.needs_spark(4, 2)
 def test_an_older_version_cannot_continue_a_checkpoint_with_names(
     spark: Any, tmp_path: Path, numbered: pytest.MonkeyPatch
 ) -> None:
-    if not names_sources():
-        pytest.skip("this version of Spark cannot make such a checkpoint")
     bring(tmp_path, left="a", right="b")
     numbered.undo()
     run(job(tmp_path), checkpoint=str(tmp_path / "state"), trigger="available-now")

@@ -51,7 +51,7 @@ def time_of(record: KafkaRecord) -> datetime:
 
 
 class Reports:
-    """A plugin that keeps what batches report."""
+    """A plugin that records the reports of batches."""
 
     def __init__(self) -> None:
         self.batches: list[BatchReport] = []
@@ -61,7 +61,7 @@ class Reports:
         self.batches.append(batch)
 
 
-def test_partitions_that_are_far_apart_and_come_later_lose_nothing_and_the_one_behind_is_read_first(
+def test_no_event_is_late_if_partitions_are_far_apart_or_added_and_the_one_behind_is_read_first(
     kafka: str, spark: Any, tmp_path: Path
 ) -> None:
     topic = make_topic(kafka, 2, retention_ms="-1")
@@ -127,7 +127,7 @@ class Lateness(Handler):
             self.late.collect(subject, f"{subject.key} {event.timestamp:%H:%M}")
 
 
-def test_files_of_a_partition_that_is_not_read_yet_hold_the_watermark_back(spark: Any, tmp_path: Path) -> None:
+def test_unread_files_of_a_partition_hold_the_watermark_back(spark: Any, tmp_path: Path) -> None:
     for sensor, hours in {"left": range(4), "right": range(2)}.items():
         (tmp_path / "in" / sensor).mkdir(parents=True)
         for hour in hours:

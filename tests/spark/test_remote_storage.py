@@ -22,7 +22,13 @@ from amadou_runtime.spark.savepoints.rescaling import rescale
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 
 pytestmark = pytest.mark.spark
-_FROM_SETTINGS = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+
+
+def mainly(kind: str) -> pytest.MarkDecorator:
+    """Leaves a test on all kinds of storage but one to `scripts/qualify`."""
+    kinds = ("hdfs", "s3", "other")
+    of = [pytest.param(each, marks=[] if each == kind else pytest.mark.qualify) for each in kinds]
+    return pytest.mark.parametrize("storage", of, indirect=True)
 
 
 @attrs.frozen
@@ -107,6 +113,7 @@ def test_hdfs_replaces_a_file_at_once(scheme: str, hdfs: str, spark: Any, monkey
     assert (place.read("file"), place.names()) == (b"second", ["file"])
 
 
+@mainly("hdfs")
 def test_a_batch_that_is_processed_again_replaces_its_files(
     place: RemoteDirectory, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +141,7 @@ def test_a_batch_that_is_processed_again_replaces_its_files(
     assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 
+@mainly("s3")
 def test_parquet_files_are_partitioned_and_joined(place: RemoteDirectory, spark: Any) -> None:
     bring(place, 1, "a", "b", "a", "c")
     sink = ParquetSink(f"{place.path}/counts", partition_by="key", rows_per_file=1)
@@ -143,9 +151,11 @@ def test_parquet_files_are_partitioned_and_joined(place: RemoteDirectory, spark:
     assert sorted((row["key"], row["count"]) for row in rows) == [("a", 1), ("a", 2), ("b", 1), ("c", 1)]
 
 
+@pytest.mark.needs_spark(4)
+@mainly("hdfs")
 def test_savepoints_are_written_and_loaded_and_checkpoints_rescaled(place: RemoteDirectory, spark: Any) -> None:
     bring(place, 1, "a", "b", "a")
-    first, second, savepoint = f"{place.path}/first", f"{place.path}/second", f"{place.path}/kept/{place.path[-6:]}"
+    first, second, savepoint = f"{place.path}/first", f"{place.path}/second", f"{place.path}/saved/{place.path[-6:]}"
     process(job(place.path), spark, first)
     assert write_savepoint(spark, first, savepoint).keys == 2
     open_savepoint(spark, savepoint).verify()
@@ -156,7 +166,7 @@ def test_savepoints_are_written_and_loaded_and_checkpoints_rescaled(place: Remot
     assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
     bring(place, 3, "c")
     process(job(place.path), spark, second, from_savepoint=savepoint)  # the same command, as after a failure
-    place.remove("kept")
+    place.remove("saved")
     process(job(place.path), spark, second, from_savepoint=savepoint)
     assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1)]
     done = rescale(spark, second, partitions=3, store="log")
@@ -166,15 +176,10 @@ def test_savepoints_are_written_and_loaded_and_checkpoints_rescaled(place: Remot
     assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("c", 1)]
 
 
-def test_dead_letters_without_a_sink_are_in_the_checkpoint(place: RemoteDirectory, spark: Any) -> None:
-    place.write("in/1.txt", b"nonsense\n")
-    checkpoint = f"{place.path}/state"
-    process(attrs.evolve(job(place.path), on_error="dead_letter"), spark, checkpoint)
-    (name,) = (name for name in place.names("state/dead_letters") if not name.startswith("."))
-    assert b"nonsense" in (place.read(f"state/dead_letters/{name}") or b"")
-
-
-def test_a_checkpoint_without_a_scheme_is_in_sparks_default_file_system(place: RemoteDirectory, spark: Any) -> None:
+@mainly("hdfs")
+def test_dead_letters_are_in_a_checkpoint_without_a_scheme_which_is_in_sparks_default_file_system(
+    place: RemoteDirectory, spark: Any
+) -> None:
     place.write("in/1.txt", b"nonsense\n")
     conf, at = spark.sparkContext._jsc.hadoopConfiguration(), urlsplit(place.path)
     before = conf.get("fs.defaultFS")
@@ -184,8 +189,20 @@ def test_a_checkpoint_without_a_scheme_is_in_sparks_default_file_system(place: R
     finally:
         conf.set("fs.defaultFS", before)
     assert {"amadou.json", "commits", "dead_letters"} <= set(place.names("state"))
+    (name,) = (name for name in place.names("state/dead_letters") if not name.startswith("."))
+    assert b"nonsense" in (place.read(f"state/dead_letters/{name}") or b"")
 
 
+@pytest.mark.qualify
+def test_dead_letters_are_in_a_checkpoint_with_a_scheme(place: RemoteDirectory, spark: Any) -> None:
+    place.write("in/1.txt", b"nonsense\n")
+    process(attrs.evolve(job(place.path), on_error="dead_letter"), spark, f"{place.path}/state")
+    (name,) = (name for name in place.names("state/dead_letters") if not name.startswith("."))
+    assert b"nonsense" in (place.read(f"state/dead_letters/{name}") or b"")
+
+
+@pytest.mark.needs_spark(4)
+@mainly("hdfs")
 def test_a_run_ends_with_a_savepoint(place: RemoteDirectory, spark: Any) -> None:
     bring(place, 1, "a")
     run(job(place.path), trigger="available-now", to_savepoint=f"{place.path}/at-the-end")
@@ -212,13 +229,13 @@ def test_a_missing_savepoint_is_an_error(place: RemoteDirectory, spark: Any) -> 
             "no credentials were found: set spark.hadoop.fs.s3a.access.key and",
         ),
         (
-            "nowhere",
+            "no-server",
             {"endpoint": "http://127.0.0.1:9", "attempts.maximum": "1", "retry.limit": "1"},
             "check the address",
         ),
     ],
 )
-def test_what_is_wrong_with_s3_is_told_in_one_line(
+def test_a_mistake_in_the_settings_of_s3_is_an_error_of_one_line(
     bucket: str, settings: dict[str, str], message: str, s3: Any, spark: Any, tmp_path: Path
 ) -> None:
     conf = spark.sparkContext._jsc.hadoopConfiguration()
@@ -237,12 +254,12 @@ def test_what_is_wrong_with_s3_is_told_in_one_line(
     assert "\n" not in f"{failed.value}{of_source.value}{of_checkpoint.value}"
 
 
-def test_a_directory_that_is_missing_is_told_in_one_line(place: RemoteDirectory, spark: Any) -> None:
+def test_a_missing_input_directory_is_an_error_of_one_line(place: RemoteDirectory, spark: Any) -> None:
     with pytest.raises(SourceError, match=r"there is no file or directory .*/in/: create it, or correct the path"):
         start(job(place.path), spark)
 
 
-def test_a_path_that_may_not_be_written_is_told_in_one_line(hdfs: str, spark: Any) -> None:
+def test_a_directory_that_may_not_be_written_is_an_error_of_one_line(hdfs: str, spark: Any) -> None:
     RemoteDirectory(hdfs, spark.sparkContext).write("of-another-user/file", b"")
     users = spark._jvm.org.apache.hadoop.security.UserGroupInformation
     user = users.getLoginUser()

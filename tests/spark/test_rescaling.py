@@ -1,31 +1,43 @@
 """Checkpoints that are rescaled in place: after kills, interrupted, and with mistakes."""
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.moving import job_of, record_of
-from tests.spark.test_savepoint_commands import Place, kill_when, totals, until
-from typer.testing import CliRunner
+from tests.commands import output
+from tests.spark.clusters import wait_for
+from tests.spark.commands import kill_when
+from tests.spark.moving import Place, SavedPlace, job_of, record_of
 
 from amadou.errors import AmadouError, CheckpointError, RunError
 from amadou_runtime import run, start
-from amadou_runtime.command.cli import app
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.clock import RunClock
 from amadou_runtime.spark.savepoints import rescaling
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]
+
+STEPS = ("_carry_out", "write_checkpoint", "_plan_again", "keep")
+"""Functions that rescale a checkpoint, after which (the first one: before which) a test interrupts it."""
+
+
+@pytest.fixture(scope="module")
+def _with_state(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> SavedPlace:
+    made = SavedPlace(tmp_path_factory.mktemp("rescaling") / "place")
+    made.add(*(f"k{number}" for number in range(20)))
+    made.run("state")
+    made.save()
+    return made
 
 
 @pytest.fixture
-def place(tmp_path: Path, spark: Any) -> Place:
-    made = Place(tmp_path)
-    made.add(*(f"k{number}" for number in range(20)))
-    made.run("state")
-    return made
+def place(_with_state: SavedPlace) -> Iterator[Place]:
+    """A job that has processed an event of each of 20 keys. It has the checkpoint `state`."""
+    yield _with_state
+    _with_state.restore()
 
 
 def test_the_job_goes_on_and_the_savepoint_stays(place: Place, spark: Any) -> None:
@@ -35,12 +47,12 @@ def test_the_job_goes_on_and_the_savepoint_stays(place: Place, spark: Any) -> No
     left = Path(place.path("state")) / "before-rescale" / "state"
     place.add("k1", second=1)
     place.run("state")
-    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
+    assert place.totals("k1") == [["k1", 1], ["k1", 2]]
     names = sorted(path.name for path in place.directory.glob("out/*"))
     assert len(names) == len(set(names))
     assert len({name.split("-")[1] for name in names}) == 1  # the id of the checkpoint
     place.run("other", from_savepoint=str(done.savepoint))
-    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2], ["k1", 2]]
+    assert place.totals("k1") == [["k1", 1], ["k1", 2], ["k1", 2]]
     assert not (Path(place.path("state")) / "before-rescale").exists()
     left.mkdir(parents=True)
     twice = rescale(spark, place.path("state"), key_groups=7, partitions=1)
@@ -70,62 +82,73 @@ def test_a_batch_that_was_not_completed_is_processed_once(
         with pytest.raises(RunError, match="killed"):
             place.run("state")
     assert original is getattr(RunClock, "end" if committed else "begin")
-    visible = len(totals(place))
+    visible = len(place.totals())
     assert visible == (30 if committed else 20)
     place.add("k0", second=2)
     rescale(spark, place.path("state"), partitions=1 if committed else 3)
     place.run("state")
-    assert totals(place) == sorted(
+    assert place.totals() == sorted(
         [[f"k{number}", total] for number in range(20) for total in (1, 2) if total == 1 or number < 10] + [["k0", 3]],
         key=str,
     )
 
 
-@pytest.mark.parametrize("step", ["_carry_out", "write_checkpoint", "_plan_again", "keep"])
-def test_an_interrupted_call_is_continued(step: str, place: Place, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = getattr(rescaling, step)
+@pytest.mark.parametrize(
+    "steps",
+    [STEPS, *(pytest.param((step,), marks=pytest.mark.qualify) for step in STEPS)],
+    ids=["each step in turn", *STEPS],
+)
+def test_an_interrupted_call_is_continued(
+    steps: Sequence[str], place: Place, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, step in enumerate(steps):
+        original = getattr(rescaling, step)
 
-    def interrupted(*given: Any) -> None:
-        if step != "_carry_out":
-            original(*given)
-        raise KeyboardInterrupt
+        def interrupted(*arguments: Any, of: str = step, then: Any = original) -> None:
+            if of != "_carry_out":
+                then(*arguments)
+            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(rescaling, step, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            rescale(spark, place.path("state"), partitions=3, store="log")
-    with pytest.raises(CheckpointError, match=r"rescaling it was interrupted\. Run amadou rescale .*state again"):
-        place.run("state")
+        with monkeypatch.context() as patch:
+            patch.setattr(rescaling, step, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                rescale(spark, place.path("state"), **({} if number else {"partitions": 3, "store": "log"}))
+        with pytest.raises(CheckpointError, match=r"rescaling it was interrupted\. Run amadou rescale .*state again"):
+            place.run("state")
     done = rescale(spark, place.path("state"))
     assert (done.partitions, done.after.state) == (3, "log")
     place.add("k1", second=1)
     place.run("state")
-    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
+    assert place.totals("k1") == [["k1", 1], ["k1", 2]]
 
 
 @pytest.mark.parametrize(
-    ("found", "is_marked"),
+    ("written", "is_marked"),
     [
-        (["savepoints/*.partial-*"], False),
-        (["rescale.json"], True),
+        pytest.param(["savepoints/*.partial-*"], False, marks=pytest.mark.qualify),
+        pytest.param(["rescale.json"], True, marks=pytest.mark.qualify),
         (["before-rescale/clock", "state/0/*/1.changelog"], True),
     ],
+    ids=["savepoint", "mark", "state"],
 )
-def test_a_killed_command_is_repeated(found: list[str], is_marked: bool, place: Place, tmp_path: Path) -> None:
+def test_a_command_that_was_killed_when_it_had_written_a_file_is_repeated(
+    written: list[str], is_marked: bool, place: Place
+) -> None:
     checkpoint = Path(place.path("state"))
-    command = ["rescale", "state", "--partitions", "3"]
-    kill_when(lambda: all(list(checkpoint.glob(each)) for each in found), command, tmp_path)
+    kill_when(
+        lambda: all(list(checkpoint.glob(each)) for each in written),
+        *("rescale", "state", "--partitions", "3"),
+        directory=place.directory,
+    )
     assert (checkpoint / "rescale.json").exists() == is_marked
     place.add("k1", second=1)
     if is_marked:
         with pytest.raises(CheckpointError, match=r"rescaling it was interrupted"):
             place.run("state")
-        done = CliRunner().invoke(app, ["rescale", str(checkpoint)])
-        assert done.exit_code == 0, done.output
-        assert "3 partitions" in done.stdout
+        assert "3 partitions" in output("rescale", str(checkpoint))
     place.run("state")
-    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
-    assert len(totals(place)) == 21
+    assert place.totals("k1") == [["k1", 1], ["k1", 2]]
+    assert len(place.totals()) == 21
 
 
 def test_a_failed_call_leaves_the_checkpoint_as_it_was(
@@ -142,7 +165,7 @@ def test_a_failed_call_leaves_the_checkpoint_as_it_was(
     assert list((Path(place.path("state")) / "savepoints").iterdir()) == []
     place.add("k1", second=1)
     place.run("state")
-    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
+    assert place.totals("k1") == [["k1", 1], ["k1", 2]]
 
 
 def test_windows_that_are_stored_for_key_groups_need_the_job(tmp_path: Path, spark: Any) -> None:
@@ -167,7 +190,7 @@ def test_a_checkpoint_in_use_or_without_batches_is_not_rescaled(place: Place, sp
     try:
         with pytest.raises(CheckpointError, match="it is used by a run"):
             rescale(spark, place.path("state"))
-        until(lambda: running.query.isActive)
+        wait_for(lambda: running.query.isActive)
     finally:
         running.stop()
     with pytest.raises(CheckpointError, match="this directory does not contain a run's checkpoint"):
@@ -177,13 +200,9 @@ def test_a_checkpoint_in_use_or_without_batches_is_not_rescaled(place: Place, sp
 
 
 def test_the_commands_say_what_they_did(place: Place) -> None:
-    def output(*arguments: str) -> str:
-        done = CliRunner().invoke(app, [arguments[0], place.path("state"), *arguments[1:]])
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    shown = output("convert", "--to", "log")
-    assert "store log\nBefore: 4 key groups in 4 key ranges, store groups\n" in shown
-    assert "To return: amadou run JOB --from" in shown
-    assert "9 key groups in 2 key ranges, 1 partition," in output("rescale", "--key-groups", "9", "--partitions", "1")
+    converted = output("convert", place.path("state"), "--to", "log")
+    assert "store log\nBefore: 4 key groups in 4 key ranges, store groups\n" in converted
+    assert "To return: amadou run JOB --from" in converted
+    rescaled = output("rescale", place.path("state"), "--key-groups", "9", "--partitions", "1")
+    assert "9 key groups in 2 key ranges, 1 partition," in rescaled
     Savepoint(next((Path(place.path("state")) / "savepoints").iterdir())).verify()

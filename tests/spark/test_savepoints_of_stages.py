@@ -22,7 +22,7 @@ from amadou_runtime.spark.savepoints.rescaling import rescale
 from amadou_runtime.spark.savepoints.run_state import RunState
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]
 
 
 def no_spark() -> Any:
@@ -34,7 +34,27 @@ def once(job: Job, checkpoint: Path, partitions: int = 2, **more: Any) -> None:
     run(job, checkpoint=str(checkpoint), trigger="available-now", conf=conf, **more)
 
 
-def test_a_job_that_is_moved_gives_what_it_gives_without_interruption(tmp_path: Path, spark: Any) -> None:
+def test_a_job_that_gains_and_loses_a_stage_has_the_outputs_of_an_uninterrupted_one(tmp_path: Path, spark: Any) -> None:
+    place, script = Place(tmp_path), steps(random.Random(2), 3)
+    first, second = (tmp_path / f"checkpoint-{number}" for number in range(2))
+    saved = [str(tmp_path / f"savepoint-{number}") for number in range(2)]
+
+    place.add(script[0])
+    run(place.job(), engine="embedded", to_savepoint=saved[0])
+
+    place.add(script[1])
+    once(place.job(key_groups=5, counts=True), first, 3, from_savepoint=saved[0], to_savepoint=saved[1])
+    JobSavepoint(saved[1]).verify()
+    assert list(JobSavepoint(saved[1]).stages) == ["sums", "counts", "groups"]
+
+    place.add(script[2])
+    once(place.job(key_groups=3, retired={"counts": "drop"}), second, from_savepoint=saved[1], flush=True)
+
+    assert place.outputs() == uninterrupted(script)
+
+
+@pytest.mark.qualify
+def test_a_job_that_is_moved_and_rescaled_has_the_outputs_of_an_uninterrupted_one(tmp_path: Path, spark: Any) -> None:
     place, script = Place(tmp_path), steps(random.Random(2), 5)
     first, second, third = (tmp_path / f"checkpoint-{number}" for number in range(3))
     saved = [str(tmp_path / f"savepoint-{number}") for number in range(3)]
@@ -101,7 +121,7 @@ def test_the_state_of_each_stage_is_found_in_a_checkpoint(place: Place, state: s
         CheckpointState(state, no_spark)
 
 
-def test_a_checkpoint_keeps_its_stages(place: Place, state: str) -> None:
+def test_a_job_with_other_stages_than_its_checkpoint_is_refused(place: Place, state: str) -> None:
     with pytest.raises(CheckpointError, match=r"other stages \(sums, groups\) than the job \(sums, counts, groups\)\."):
         once(place.job(counts=True, key_groups=4), Path(state))
     with pytest.raises(CheckpointError, match=r"savepoint with amadou savepoint .*state DIR, and start .* --from DIR"):

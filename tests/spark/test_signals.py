@@ -1,86 +1,134 @@
-"""How a run that was started as a process ends: its exit status, after signals and after failures."""
+"""Exit status and outputs of a program that receives signals, or whose Java process is killed, in a batch."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from attrs import evolve
 from tests.spark.clusters import command_of, descendants, process, submitting, wait_for
+from tests.spark.waiting import job
+
+from amadou.errors import CallbackError
+from amadou_runtime import _run, start
+from amadou_runtime.savepoint.savepoint import Savepoint
 
 pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).with_name("waiting.py")
 PATIENCE = 300
-OWN = ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+OWN = [sys.executable, str(JOB), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+JSON = ["--log-format", "json"]
+"""Options of a program that also logs that it is going to stop."""
 
 
 @pytest.fixture
-def spark_submit() -> list[str]:
+def submitted() -> tuple[list[str], dict[str, str]]:
+    """The beginning of a command with spark-submit, and its environment."""
     home = Path(pytest.importorskip("pyspark").__file__).parent
-    return [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false", str(JOB)]
+    return command, submitting(home)
 
 
-def test_a_run_ends_after_the_batch_if_all_its_processes_receive_sigterm(tmp_path: Path) -> None:
-    with in_a_batch(tmp_path, sys.executable, str(JOB), *OWN) as started:
+@pytest.mark.needs_spark(4)
+def test_sigusr1_takes_a_savepoint_and_sigterm_to_all_processes_ends_the_run_after_the_batch(tmp_path: Path) -> None:
+    with begun(tmp_path, *OWN, *JSON, "--savepoint-dir", str(tmp_path / "asked"), first="first") as started:
+        wait_for(lambda: list(tmp_path.glob("checkpoint/commits/[0-9]*")) != [], lambda: log(tmp_path))
+        started.send_signal(signal.SIGUSR1)
+        wait_for(lambda: list(tmp_path.glob("asked/*/savepoint.json")) != [], lambda: log(tmp_path))
+        bring(tmp_path, "wait")
+        wait_for((tmp_path / "here").exists, lambda: log(tmp_path))
         os.killpg(started.pid, signal.SIGTERM)
-        let_go(tmp_path, started)
+        let_go(tmp_path)
         assert started.wait(PATIENCE) == 0, log(tmp_path)
-    assert texts(tmp_path) == ["wait"]
+    assert texts(tmp_path) == ["first", "wait"]
+    (path,) = (tmp_path / "asked").iterdir()
+    Savepoint(path).verify()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_spark_submit_ends_after_the_batch(number: signal.Signals, spark_submit: list[str], tmp_path: Path) -> None:
-    with in_a_batch(tmp_path, *spark_submit, str(JOB), **submitting(Path(spark_submit[0]).parents[1])) as started:
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.qualify)])
+def test_spark_submit_ends_after_the_batch(
+    number: signal.Signals, submitted: tuple[list[str], dict[str, str]], tmp_path: Path
+) -> None:
+    command, environment = submitted
+    with in_a_batch(tmp_path, *command, *JSON, **environment) as started:
         # Ctrl-C goes to all processes, and the program that started spark-submit knows only its Java process.
         (os.killpg if number == signal.SIGINT else os.kill)(started.pid, number)
-        let_go(tmp_path, started)
+        let_go(tmp_path)
         assert started.wait(PATIENCE) == 0, log(tmp_path)
     assert texts(tmp_path) == ["wait"]
 
 
-def test_a_second_sigterm_ends_a_run_in_the_batch(spark_submit: list[str], tmp_path: Path) -> None:
-    with in_a_batch(tmp_path, *spark_submit, str(JOB), **submitting(Path(spark_submit[0]).parents[1])) as started:
+def test_a_second_sigterm_ends_a_run_in_the_batch(submitted: tuple[list[str], dict[str, str]], tmp_path: Path) -> None:
+    command, environment = submitted
+    with in_a_batch(tmp_path, *command, *JSON, **environment) as started:
         started.terminate()
-        time.sleep(2)
+        wait_for(lambda: is_stopping(tmp_path), lambda: log(tmp_path))
         assert started.poll() is None, log(tmp_path)
         started.terminate()
         assert started.wait(PATIENCE) == 128 + signal.SIGTERM, log(tmp_path)
     assert texts(tmp_path) == []
 
 
-def test_a_batch_that_fails_after_sigterm_is_a_failure(tmp_path: Path) -> None:
-    with in_a_batch(tmp_path, sys.executable, str(JOB), *OWN, last="fail") as started:
+@pytest.mark.qualify
+def test_a_program_whose_batch_fails_after_sigterm_has_failed(tmp_path: Path) -> None:
+    with in_a_batch(tmp_path, *OWN, *JSON, last="fail") as started:
         started.terminate()
-        let_go(tmp_path, started)
+        let_go(tmp_path)
         assert started.wait(PATIENCE) == 1, log(tmp_path)
     assert "ValueError: asked to fail" in log(tmp_path)
 
 
-def test_a_run_whose_java_was_killed_fails_with_one_line(tmp_path: Path) -> None:
-    with in_a_batch(tmp_path, sys.executable, str(JOB), *OWN) as started:
-        (java,) = (pid for pid in descendants(started.pid) if "SparkSubmit" in command_of(pid))
-        os.kill(java, signal.SIGKILL)
+def test_a_run_whose_batch_fails_after_a_request_to_stop_has_failed(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "amadou")
+    bring(tmp_path, "wait", "fail")
+    params = {"PLACE": str(tmp_path), "RECORDS": str(tmp_path / "records"), "TEXTS": str(tmp_path / "texts")}
+    requests = _run._Requests()
+    running = start(evolve(job, key_groups=4), spark, params=params)
+
+    def go() -> None:
+        wait_for((tmp_path / "here").exists)
+        requests.stop.set()  # as the handler of SIGTERM does
+        wait_for(lambda: "the run ends after the current batch" in caplog.text)
+        (tmp_path / "go").touch()
+
+    going = threading.Thread(target=go)
+    going.start()
+    with pytest.raises(CallbackError, match="asked to fail"):
+        _run._follow(running, requests, None)
+    going.join()
+
+
+def test_a_program_whose_java_was_killed_logs_json_lines_that_end_with_the_reason(tmp_path: Path) -> None:
+    with in_a_batch(tmp_path, *OWN, *JSON) as started:
+        kill_java(started)
+        assert started.wait(PATIENCE) == 1, log(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert lines[-1]["message"] == (
+        "the run of 'waiting' failed in Spark: Spark's Java process has ended. It was killed, or ran out of memory: "
+        "see the system log"
+    )
+    assert any(" in a request to Accumulator" in line["message"] for line in lines)
+
+
+@pytest.mark.qualify
+def test_a_program_whose_java_was_killed_fails_with_one_line(tmp_path: Path) -> None:
+    with in_a_batch(tmp_path, *OWN) as started:
+        kill_java(started)
         assert started.wait(PATIENCE) == 1, log(tmp_path)
     assert log(tmp_path).endswith(
         "'waiting' failed in Spark: Spark's Java process has ended. It was killed, or ran out of memory: "
         "see the system log\n"
     )
-
-
-def test_a_run_whose_java_was_killed_logs_json_lines_only(tmp_path: Path) -> None:
-    with in_a_batch(tmp_path, sys.executable, str(JOB), *OWN, "--log-format", "json") as started:
-        (java,) = (pid for pid in descendants(started.pid) if "SparkSubmit" in command_of(pid))
-        os.kill(java, signal.SIGKILL)
-        assert started.wait(PATIENCE) == 1, log(tmp_path)
-    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert any("Spark's Java process has ended" in line["message"] for line in lines)
-    assert any(" in a request to Accumulator" in line["message"] for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +142,7 @@ def test_a_run_whose_java_was_killed_logs_json_lines_only(tmp_path: Path) -> Non
 def test_sigterm_while_spark_starts_ends_a_run_without_a_batch(
     options: list[str], status: int, message: str, tmp_path: Path
 ) -> None:
-    with begun(tmp_path, sys.executable, str(JOB), *OWN, *options) as started:
+    with begun(tmp_path, *OWN, *options, first="wait") as started:
         wait_for(lambda: any("SparkSubmit" in command_of(pid) for pid in descendants(started.pid)))
         started.send_signal(signal.SIGUSR1)  # asks for a savepoint later
         started.terminate()
@@ -103,14 +151,21 @@ def test_sigterm_while_spark_starts_ends_a_run_without_a_batch(
     assert not (tmp_path / "here").exists()
 
 
-@contextmanager
-def begun(place: Path, *command: str, last: str = "", **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The job as a process, with a record at which it waits.
+def bring(place: Path, *records: str) -> None:
+    """Write a file of records."""
+    (place / "records").mkdir(exist_ok=True)
+    new = place / "new"
+    new.write_text("".join(f"{record}\n" for record in records))
+    new.rename(place / "records" / f"{len(os.listdir(place / 'records'))}")
 
-    :param last: one more record
+
+@contextmanager
+def begun(place: Path, *command: str, first: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The job as a process.
+
+    :param first: its first record
     """
-    (place / "records").mkdir()
-    (place / "records" / "0").write_text(f"wait\n{last}\n" if last else "wait\n")
+    bring(place, first)
     options = ["--checkpoint", str(place / "checkpoint"), "-p", f"PLACE={place}"]
     for name in ("RECORDS", "TEXTS"):
         options += ["-p", f"{name}={place / name.lower()}"]
@@ -120,21 +175,34 @@ def begun(place: Path, *command: str, last: str = "", **environment: str) -> Ite
 
 @contextmanager
 def in_a_batch(place: Path, *command: str, last: str = "", **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The job as a process, in the middle of a batch."""
-    with begun(place, *command, last=last, **environment) as started:
+    """The job as a process, in the middle of a batch.
+
+    :param last: one more record of the batch
+    """
+    with begun(place, *command, first=f"wait\n{last}" if last else "wait", **environment) as started:
         wait_for((place / "here").exists, lambda: log(place))
         yield started
 
 
-def let_go(place: Path, started: subprocess.Popen[bytes]) -> None:
-    """Let the batch go on, a while after a signal."""
-    time.sleep(2)
-    assert started.poll() is None, log(place)
+def kill_java(started: subprocess.Popen[bytes]) -> None:
+    (java,) = (pid for pid in descendants(started.pid) if "SparkSubmit" in command_of(pid))
+    os.kill(java, signal.SIGKILL)
+
+
+def is_stopping(place: Path) -> bool:
+    """`True` if a program with JSON lines has logged that it is going to stop."""
+    return "the run ends after the current batch" in (place / "log").read_text()
+
+
+def let_go(place: Path) -> None:
+    """Let the batch go on as soon as the program is going to stop."""
+    wait_for(lambda: is_stopping(place), lambda: log(place))
     (place / "go").touch()
 
 
 def texts(place: Path) -> list[str]:
-    return [json.loads(line) for path in place.glob("texts/*.jsonl") for line in path.read_text().splitlines()]
+    lines = [json.loads(line) for path in place.glob("texts/*.jsonl") for line in path.read_text().splitlines()]
+    return sorted(lines)
 
 
 def log(place: Path) -> str:

@@ -1,4 +1,4 @@
-"""What users see of a job with several stages on Spark."""
+"""Progress, metrics, pages and dead letters of a job with several stages on Spark."""
 
 from datetime import datetime
 from io import StringIO
@@ -82,8 +82,8 @@ def test_progress_metrics_and_dead_letters_name_the_stage(spark: Any, tmp_path: 
     assert "9 events" in summary
     assert "1 top.top" in summary
 
-    letters = [(letter.stage, letter.callback) for batch in seen.batches for letter in batch.dead_letters]
-    assert sorted(letters) == [
+    dead_letters = [(letter.stage, letter.callback) for batch in seen.batches for letter in batch.dead_letters]
+    assert sorted(dead_letters) == [
         ("top", "key_event"),
         ("top", "on_event"),
         ("top", "on_timer_expired"),
@@ -117,7 +117,7 @@ def test_progress_metrics_and_dead_letters_name_the_stage(spark: Any, tmp_path: 
         stored_run(checkpoint, f"{tmp_path / 'pages.py'}:other")
 
 
-def test_a_run_that_ends_while_batches_are_due_says_so(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_ends_while_batches_are_due_warns(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
     start(top_pages(MemorySource([view("/a", 1), view("/a", 400)])), spark).await_termination()
     is_warned = "batches are still due, which this version of Spark does not begin in a run that ends" in caplog.text
     assert is_warned != wakes_while_ending()
@@ -128,8 +128,8 @@ def test_the_dead_letters_of_each_stage_are_replayed_into_it_once(spark: Any, tm
     failing, fixed = MemorySink(), MemorySink()
     run(top_pages(source, failing, on_error="dead_letter"), checkpoint=checkpoint)
     directories = [Path(checkpoint) / f"{stage}.dead_letters" for stage in ("views", "top")]
-    letters = read_letters(directories)
-    assert sorted((letter.fields["job"], letter.fields["callback"]) for letter in letters) == [
+    dead_letters = read_letters(directories)
+    assert sorted((letter.fields["job"], letter.fields["callback"]) for letter in dead_letters) == [
         ("top-pages.top", "key_event"),
         ("top-pages.top", "on_event"),
         ("top-pages.top", "on_timer_expired"),
@@ -137,8 +137,8 @@ def test_the_dead_letters_of_each_stage_are_replayed_into_it_once(spark: Any, tm
         ("top-pages.views", "on_event"),
     ]
     job = top_pages(source, fixed, handlers=(FixedViews(), FixedTop()), on_error="dead_letter")
-    outcome = replay(job, letters, checkpoint=checkpoint)
+    outcome = replay(job, dead_letters, checkpoint=checkpoint)
     assert (outcome.letters, outcome.before) == (5, 0)
     assert sorted(each.page for each in fixed.records) == ["/b", "/bad", "/fixed", "/late", "/odd"]
-    again = replay(job, letters, checkpoint=checkpoint)
+    again = replay(job, dead_letters, checkpoint=checkpoint)
     assert (again.letters, again.before, len(fixed.records)) == (0, 5, 5)

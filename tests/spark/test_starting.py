@@ -1,6 +1,7 @@
-"""What is said when a run starts, or cannot."""
+"""Messages of a run that starts, or cannot start, and what remains of it."""
 
 import gc
+import json
 import logging
 import os
 import re
@@ -24,6 +25,8 @@ from amadou_runtime import RunningJob, start
 
 pytestmark = pytest.mark.spark
 
+PATIENCE = 300
+
 
 class Echo(Handler):
     seen = SinkSpec(str)
@@ -45,7 +48,7 @@ def shown(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def test_a_job_that_runs_shows_how_far_it_is(spark: Any, tmp_path: Path) -> None:
+def test_the_repr_of_a_run_has_its_status_batches_and_watermark(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("one\n")
     running = start(job(LinesSource(tmp_path / "in.txt")), spark, checkpoint=str(tmp_path / "checkpoint"))
     assert isinstance(running, RunningJob)
@@ -54,21 +57,21 @@ def test_a_job_that_runs_shows_how_far_it_is(spark: Any, tmp_path: Path) -> None
     assert re.fullmatch(r"<RunningJob 'echo': stopped, \d batches, watermark 2025-01-01T00:00:00Z>", repr(running))
 
 
-def test_a_run_that_goes_on_without_a_checkpoint_says_so(
+def test_a_run_that_does_not_end_by_itself_warns_if_it_has_no_checkpoint(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = "job echo: this run has no checkpoint, so it cannot be resumed"
+    warning = "job echo: this run has no checkpoint, so it cannot be resumed"
     with caplog.at_level(logging.WARNING, "amadou"):
         start(job(LinesSource(tmp_path)), spark).stop()
-        assert told in caplog.text
+        assert warning in caplog.text
         caplog.clear()
         start(job(LinesSource(tmp_path)), spark, trigger="available-now").await_termination()
         start(job(LinesSource(tmp_path)), spark, checkpoint=str(tmp_path / "checkpoint")).stop()
-        assert told not in caplog.text
+        assert warning not in caplog.text
 
 
 @pytest.mark.parametrize("end", ["by itself", "stopped", "failed"])
-def test_nothing_holds_a_run_that_has_ended(spark: Any, tmp_path: Path, end: str) -> None:
+def test_a_run_that_has_ended_is_freed_from_memory(spark: Any, tmp_path: Path, end: str) -> None:
     """Else Spark's part of each run would stay in memory until the program ends."""
     (tmp_path / "in.txt").write_text("fails\n" if end == "failed" else "one\n")
     running = start(job(LinesSource(tmp_path / "in.txt")), spark, trigger=None if end == "stopped" else "available-now")
@@ -83,7 +86,7 @@ def test_nothing_holds_a_run_that_has_ended(spark: Any, tmp_path: Path, end: str
     assert held() is None
 
 
-def test_what_spark_refuses_at_the_start_comes_without_its_plans(spark: Any, tmp_path: Path) -> None:
+def test_errors_of_spark_at_the_start_are_shown_without_plans(spark: Any, tmp_path: Path) -> None:
     class Wrong(LinesSource):
         def read_stream(self, *arguments: Any) -> Any:
             return super().read_stream(*arguments).selectExpr("nothing")
@@ -96,7 +99,7 @@ def test_what_spark_refuses_at_the_start_comes_without_its_plans(spark: Any, tmp
     assert "Project" not in shown(caught.value)
 
 
-def test_what_ends_a_run_comes_without_sparks_plans(spark: Any, tmp_path: Path) -> None:
+def test_errors_that_end_a_run_are_shown_without_plans(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("fails\n")
     running = start(job(LinesSource(tmp_path / "in.txt")), spark)
 
@@ -106,15 +109,6 @@ def test_what_ends_a_run_comes_without_sparks_plans(spark: Any, tmp_path: Path) 
     assert "it is so" in shown(caught.value)
     assert "StreamingQueryException" not in shown(caught.value)
     assert "Streaming Query" not in shown(caught.value)
-
-
-SHOWS_OPTIONS = """
-    from amadou_runtime.spark.session import session
-
-    spark = session("options", master="local[1]", conf={"spark.ui.enabled": "false", **%r})
-    for name in ("log4j2.configurationFile", "zone", "moon"):
-        print(name, spark._jvm.System.getProperty(name))
-    """
 
 
 SHOWS_SETTINGS = """
@@ -127,146 +121,115 @@ SHOWS_SETTINGS = """
     """
 
 
-def test_options_for_java_leave_what_is_logged_as_it_is() -> None:
-    options = {"spark.driver.extraJavaOptions": "-Dzone=Mars", "spark.driver.defaultJavaOptions": "-Dmoon=Phobos"}
-    ended = subprocess.run(
-        [sys.executable, "-c", dedent(SHOWS_OPTIONS % options)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    logged, *own = ended.stdout.splitlines()
-    assert re.fullmatch(r"log4j2.configurationFile file:.*/amadou_runtime/spark/log4j2.properties", logged)
-    assert own == ["zone Mars", "moon Phobos"]
-
-
 def test_settings_of_spark_submit_override_those_of_amadou(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(dedent(SHOWS_SETTINGS))
-    given = ["--conf", "spark.python.unix.domain.socket.enabled=false", "--conf", "spark.ui.enabled=false"]
+    conf = ["--conf", "spark.python.unix.domain.socket.enabled=false", "--conf", "spark.ui.enabled=false"]
     submit = [
         f"{os.environ.get('SPARK_HOME') or Path(pyspark.__file__).parent}/bin/spark-submit",
         "--master",
         "local[1]",
     ]
-    ended = subprocess.run([*submit, *given, program], capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run([*submit, *conf, program], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["false", "true", "classic"]
 
 
-def session_of(
-    settings: dict[str, str], *, program: str = "", environment: dict[str, str] | None = None
-) -> "subprocess.CompletedProcess[str]":
-    """Start Spark in another process.
+STARTS = """
+    import json
+    import os
+    import sys
 
-    :param program: what to do with the session `spark`
-    :param environment: variables; empty variables are removed
+    from amadou.errors import PlatformError
+    from amadou_runtime.spark.session import session
+
+    UNSET = {"HADOOP_CONF_DIR": "", "YARN_CONF_DIR": ""}
+    before = dict(os.environ)
+    for settings, environment in json.loads(sys.argv[1]):
+        os.environ.clear()
+        os.environ.update({name: value for name, value in {**before, **UNSET, **environment}.items() if value})
+        try:
+            spark = session("started", conf={"spark.ui.enabled": "false", "spark.master": "local[1]", **settings})
+            print(spark.range(3).count())
+        except PlatformError as error:
+            print(error, flush=True)
     """
-    start = f"""
-from amadou.errors import PlatformError
-from amadou_runtime.spark.session import session
-try:
-    spark = session("started", conf={{"spark.ui.enabled": "false", "spark.master": "local[1]", **{settings!r}}})
-except PlatformError as error:
-    raise SystemExit(str(error)) from None
-"""
-    return subprocess.run(
-        [sys.executable, "-c", start + dedent(program)],
-        env={name: value for name, value in {**os.environ, **(environment or {})}.items() if value},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
-@pytest.mark.parametrize(
-    ("settings", "environment", "shown"),
-    [
+def test_one_line_says_why_spark_cannot_start_and_the_next_start_can_have_other_settings(tmp_path: Path) -> None:
+    starts: list[tuple[dict[str, str], dict[str, str], str]] = [
         (
             {"spark.master": "yarn"},
             {},
             r"When running with master 'yarn' .*: set HADOOP_CONF_DIR to the directory with",
         ),
-        ({"spark.master": "bogus"}, {}, r"Master must .*: correct the master, such as local\[\*\], spark://HOST:7077"),
+        (
+            {"spark.master": "bogus"},
+            {},
+            r"Master must .*: correct the master, such as local\[\*\], spark://HOST:7077",
+        ),
         ({"spark.driver.memory": "lots"}, {}, "Invalid maximum heap size: -Xmxlots: set spark.driver.memory to a size"),
         ({"spark.driver.memory": "10m"}, {}, ".*: set spark.driver.memory to a size such as 1g"),
+        ({"spark.driver.memory": "100m"}, {}, ".*driver memory: System"),
         ({"spark.local.dir": "/proc/none"}, {}, "Failed to create any local dir: set SPARK_LOCAL_DIRS or spark.local"),
         ({}, {"SPARK_HOME": "/none"}, r".*No such file or directory: '/none/.*': unset SPARK_HOME, or set it to the"),
         ({"spark.master": "k8s://https://127.0.0.1:1"}, {}, ".*Connection refused.*: check the master's address, and"),
-    ],
-)
-def test_one_line_says_why_spark_cannot_start(
-    settings: dict[str, str], environment: dict[str, str], shown: str
-) -> None:
-    ended = session_of(settings, environment={"HADOOP_CONF_DIR": "", "YARN_CONF_DIR": "", **environment})
-    assert ended.returncode == 1, ended.stderr
-    (line,) = ended.stderr.splitlines()
-    assert re.match(f"Spark cannot start: {shown}", line), line
-
-
-def test_the_next_start_can_have_other_settings() -> None:
-    again = """
-        from amadou_runtime.spark.session import session
-        from amadou.errors import PlatformError
-
-        settings = {"spark.ui.enabled": "false"}
-        for memory in ("100m", "600m"):
-            try:
-                spark = session("again", master="local[1]", conf={**settings, "spark.driver.memory": memory})
-            except PlatformError as error:
-                print(error)
-        print(spark.range(3).count())
-        """
+        # Java writes that it has read this variable
+        ({"spark.files": str(tmp_path)}, {"JAVA_TOOL_OPTIONS": "-Dplace=Mars"}, ".*"),
+    ]
+    tried = [*((settings, environment) for settings, environment, _ in starts), ({"spark.driver.memory": "600m"}, {})]
     ended = subprocess.run(
-        [sys.executable, "-c", dedent(again)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    failed, count = ended.stdout.splitlines()
-    assert (failed.startswith("Spark cannot start: "), "driver memory: System" in failed, count) == (True, True, "3")
-    assert ended.stderr == ""
-
-
-def test_lines_of_java_are_passed_on_while_spark_starts_and_later(tmp_path: Path) -> None:
-    agent = {"JAVA_TOOL_OPTIONS": "-Dplace=Mars"}  # Java says that it has read this variable
-    program = """
-        err = spark._jvm.System.err
-        err.println("later")
-        spark._jvm.java.lang.Thread.sleep(500)
-        """
-    ended = session_of({"spark.files": str(tmp_path)}, environment=agent)
-    assert "Picked up JAVA_TOOL_OPTIONS: -Dplace=Mars" in ended.stderr
-    ended = session_of({}, program=program)
-    assert (ended.returncode, ended.stderr) == (0, "later\n")
-
-
-def test_a_run_does_not_wait_if_nothing_reads_what_java_writes() -> None:
-    program = """
-        from amadou_runtime.spark.session import session
-
-        spark = session("unread", master="local[1]", conf={"spark.ui.enabled": "false"})
-        for _ in range(3):
-            spark._jvm.System.err.println("x" * 100_000)
-        print("done")
-        """
-    reading, writing = os.pipe()
-    os.close(reading)
-    ended = subprocess.run(
-        [sys.executable, "-c", dedent(program)],
-        stdout=subprocess.PIPE,
-        stderr=writing,
+        [sys.executable, "-c", dedent(STARTS), json.dumps(tried)],
+        capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
-    os.close(writing)
-    assert ended.stdout == "done\n"
+    assert ended.returncode == 0, ended.stderr
+    *failed, last = ended.stdout.splitlines()
+    for (_, _, message), line in zip(starts, failed, strict=True):
+        assert re.match(f"Spark cannot start: {message}", line), line
+    assert last == "3"
+    assert set(ended.stderr.splitlines()) == {"Picked up JAVA_TOOL_OPTIONS: -Dplace=Mars"}
+
+
+STARTED = """
+    from amadou_runtime.spark.session import session
+
+    options = {"spark.driver.extraJavaOptions": "-Dzone=Mars", "spark.driver.defaultJavaOptions": "-Dmoon=Phobos"}
+    spark = session("options", master="local[1]", conf={"spark.ui.enabled": "false", **options})
+    for name in ("log4j2.configurationFile", "zone", "moon"):
+        print(name, spark._jvm.System.getProperty(name))
+    spark._jvm.System.err.println("later")
+    input()
+    for _ in range(3):
+        spark._jvm.System.err.println("x" * 100_000)
+    print("done")
+    """
+
+
+def test_a_session_has_the_users_options_for_java_and_passes_on_what_java_writes_while_it_is_read() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", dedent(STARTED)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stderr.readline() == "later\n"
+        program.stderr.close()
+        program.stdin.write("\n")
+        program.stdin.flush()
+        log4j, *own = program.stdout.read().splitlines()
+    assert re.fullmatch(r"log4j2.configurationFile file:.*/amadou_runtime/spark/log4j2.properties", log4j)
+    assert own == ["zone Mars", "moon Phobos", "done"]
 
 
 @pytest.mark.parametrize(
-    ("setting", "shown"),
+    ("setting", "message"),
     [
         ("spark.sql.shuffle.partitions=0", "Spark cannot start a session with these settings: .* must be positive"),
         (
@@ -275,12 +238,12 @@ def test_a_run_does_not_wait_if_nothing_reads_what_java_writes() -> None:
         ),
     ],
 )
-def test_one_line_names_a_setting_that_spark_refuses(spark: Any, tmp_path: Path, setting: str, shown: str) -> None:
+def test_one_line_names_a_setting_that_spark_refuses(spark: Any, tmp_path: Path, setting: str, message: str) -> None:
     (tmp_path / "in.txt").write_text("one\n")
     name, value = setting.split("=")
     with pytest.raises(RunError) as caught:
         start(job(LinesSource(tmp_path / "in.txt")), spark, conf={name: value}).await_termination()
-    assert re.search(shown, str(caught.value)), str(caught.value)
+    assert re.search(message, str(caught.value)), str(caught.value)
     assert "\n" not in str(caught.value)
 
 

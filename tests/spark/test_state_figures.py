@@ -1,4 +1,4 @@
-"""What operators see of stored state, on each store."""
+"""Figures of the size of state and of the work of its store, on each store."""
 
 import io
 import os
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from tests.spark.log_storage import MemorySegments, opened
+from tests.spark.stores import STORES
 
 from amadou import BatchReport, Counts, Handler, Job, KeyedEvent, MemorySource, Subject, ValueSpec, hookimpl
 from amadou_runtime import start
@@ -122,7 +123,7 @@ def test_a_range_on_the_store_of_groups_counts_the_value_that_it_wrote() -> None
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("store", ["groups", "log"])
+@pytest.mark.parametrize("store", STORES)
 def test_a_run_reports_the_size_of_state_and_the_work_of_its_store(
     store: Any, spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,7 +132,7 @@ def test_deleted_entries_do_not_return_when_segments_are_cleaned(
         for _ in range(random.randrange(4)):
             value = random.choice([None, b"%d" % batch])
             changes[b"%d" % random.randrange(20)] = value, None
-        store(segments, tmp_path / "kept", changes)
+        store(segments, tmp_path / "view", changes)
         for id_, (value, _) in changes.items():
             model.pop(id_, None) if value is None else model.update({id_: value})
         with opened(segments, tmp_path / f"{batch}") as rebuilt:

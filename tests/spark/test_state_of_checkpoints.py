@@ -1,21 +1,22 @@
-"""Looking into the state of a checkpoint, on both stores, also while a run uses it."""
+"""The state of a checkpoint as commands show it, on both stores, also while a run uses it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
-from tests.spark.test_savepoint_commands import Place, until
-from typer.testing import CliRunner
+from tests.commands import amadou, output
+from tests.spark.clusters import wait_for
+from tests.spark.moving import Place
 
 from amadou import Job, Key
 from amadou.errors import CheckpointError
 from amadou_runtime import run, start
-from amadou_runtime.command.cli import app
 from amadou_runtime.savepoint.block import Block
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.savepoint.stored_keys import KeyState, key_sizes, key_state
@@ -29,20 +30,33 @@ from amadou_runtime.spark.savepoints.writing import write_savepoint
 from amadou_runtime.spark.session import own_session
 from amadou_runtime.spark.spread import range_numbers
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]
 
 STORES = ("groups", "log")
 ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
 
-@pytest.fixture(scope="module", params=STORES)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Place:
-    """A job with thousands of keys in few key groups, so that the store *log* has an entry for each key."""
-    made = Place(tmp_path_factory.mktemp(request.param))
-    job = evolve(made.job(), state=request.param, key_groups=2)
+@pytest.fixture(scope="module")
+def place_on(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Callable[[str], Place]:
+    """Makes a place with a checkpoint on a store, once for all tests."""
+    return cache(lambda store: made_place(store, tmp_path_factory.mktemp(store)))
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest, place_on: Callable[[str], Place]) -> Place:
+    return place_on(request.param)
+
+
+on_one_store = pytest.mark.parametrize("place", ["log"], indirect=True)
+
+
+def made_place(store: Any, directory: Path) -> Place:
+    """Run a job with thousands of keys in few key groups, so that the store *log* has an entry for each key."""
+    made = Place(directory)
     for number in range(5):
         made.add(*(f"k{key}" for key in range(3000 if number == 0 else 40)), second=number)
-        run(job, checkpoint=made.path("state"), trigger="available-now")
+    job = made.job_with_a_batch_for_each_file(state=store, key_groups=2)
+    run(job, checkpoint=made.path("state"), trigger="available-now")
     return made
 
 
@@ -108,13 +122,14 @@ def test_keys_and_histories_are_read_without_spark(place: Place) -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_ranges_are_read_as_spark_reads_them(store: str, tmp_path: Path, spark: Any) -> None:
     place = Place(tmp_path)
-    job, checkpoint = evolve(place.job(), state=store), place.path("state")
-    for number in range(6):
-        # k0 has new events in the first four runs, the other keys in every second run: rows come, change and go
-        place.add(
-            *(["k0"] if number < 4 else []), *(f"k{number % 2}-{key}" for key in range(200)), second=number * 7200
-        )
-        conf = {f"{ROCKSDB}.changelogCheckpointing.enabled": str(number != 2).lower()}  # else only snapshots
+    job, checkpoint = place.job_with_a_batch_for_each_file(state=store), place.path("state")
+    for batches in ([0, 1], [2], [3, 4, 5]):
+        for number in batches:
+            # k0 has events in the first four batches, the other keys in every second one: rows come, change and end
+            place.add(
+                *(["k0"] if number < 4 else []), *(f"k{number % 2}-{key}" for key in range(200)), second=number * 7200
+            )
+        conf = {f"{ROCKSDB}.changelogCheckpointing.enabled": str(batches != [2]).lower()}  # else only snapshots
         run_with(conf, job, checkpoint, spark)
     last = max(commits(LocalFiles(checkpoint, Path(checkpoint))))
     snapshot = max(int(path.stem) for path in Path(checkpoint).glob("state/0/0/*.zip")) - 1
@@ -128,7 +143,7 @@ def test_ranges_are_read_as_spark_reads_them(store: str, tmp_path: Path, spark: 
     def rows(frame: Any) -> Any:
         return [(*row[:-1], None if row[-1] is None else bytes(row[-1])) for row in frame.collect()]
 
-    for batch in range(last + 1):
+    for batch in sorted({0, snapshot - 1, snapshot, snapshot + 1, last}):
         found = [(number, *row) for number, of in files.items() for row in of.rows(batch).items()]
         assert found
         assert sorted(found) == sorted(
@@ -149,7 +164,7 @@ def test_ranges_are_read_as_spark_reads_them(store: str, tmp_path: Path, spark: 
     ("store", "setting", "value"),
     [
         ("groups", "stateStore.compression.codec", "zstd"),
-        ("log", "stateStore.compression.codec", "zstd"),
+        pytest.param("log", "stateStore.compression.codec", "zstd", marks=pytest.mark.qualify),
         ("log", "stateStore.encodingFormat", "avro"),
         ("groups", "stateStore.rowChecksum.enabled", "true"),
     ],
@@ -219,14 +234,11 @@ def test_a_missing_partition_is_noticed(tmp_path: Path, spark: Any) -> None:
     assert all(state.find(f"k{key}") for key in range(20))
 
 
+@on_one_store
 def test_the_commands_read_checkpoints(place: Place) -> None:
-    def output(*arguments: str) -> str:
-        done = CliRunner().invoke(app, ["state", arguments[0], place.path("state"), *arguments[1:]])
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    assert json.loads(output("show", "k0", "--json"))["state"]["total"] == {"value": 5}
-    history = output("history", "k1").splitlines()
+    state = place.path("state")
+    assert json.loads(output("state", "show", state, "k0", "--json"))["state"]["total"] == {"value": 5}
+    history = output("state", "history", state, "k1").splitlines()
     assert history[:2] == ["'k1'", "batch 0 (the oldest that is retained)"]
     assert [line.strip() for line in history if "~ total" in line] == [
         "~ total 1 → 2",
@@ -234,7 +246,7 @@ def test_the_commands_read_checkpoints(place: Place) -> None:
         "~ total 3 → 4",
         "~ total 4 → 5",
     ]
-    done = CliRunner().invoke(app, ["state", "show", place.path("nothing"), "k0"])
+    done = amadou("state", "show", place.path("nothing"), "k0")
     assert done.exit_code == 1
     assert "does not contain a run's checkpoint" in done.stderr
 
@@ -249,16 +261,16 @@ def test_a_checkpoint_without_batches_has_no_keys(tmp_path: Path, spark: Any) ->
     assert KeyState("a", {}, [], {}, []).is_empty
 
 
-def test_the_state_of_a_running_job_is_shown(
-    place: Place, spark: Any
-) -> None:  # the last test, since it changes the state
+@on_one_store
+def test_the_state_of_a_running_job_is_shown(place: Place, spark: Any) -> None:
+    """The last test of this place, since it changes the state."""
     state = CheckpointState(place.path("state"), lambda: spark)
     job = evolve(place.job(), key_groups=2)
     running = start(job, spark, checkpoint=place.path("state"), trigger="0 seconds")
     try:
         place.add("k0", second=6)
-        until(lambda: running.summary.counts.events == 1)
-        until(lambda: CheckpointState(place.path("state"), lambda: spark).batch != state.batch)
+        wait_for(lambda: running.summary.counts.events == 1)
+        wait_for(lambda: CheckpointState(place.path("state"), lambda: spark).batch != state.batch)
         found = CheckpointState(place.path("state"), lambda: spark).find("k0")
         assert shown("k0", found, state.structures)["state"]["total"] == {"value": 6}
     finally:

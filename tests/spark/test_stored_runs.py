@@ -1,18 +1,18 @@
-"""What the console shows of runs on Spark after a restart, a kill or an error, and without a run."""
+"""The console's pages about runs on Spark after a restart, a kill or an error, and without a run."""
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
 from tests.plugins.test_console import Browser
+from tests.spark.clusters import wait_for
 from tests.spark.shops import Shop, order
-from tests.spark.test_savepoint_commands import until as until_soon
 
 from amadou import Job
 from amadou.errors import CallbackError
@@ -23,7 +23,6 @@ from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.history import read_history
 
 pytestmark = pytest.mark.spark
-until = partial(until_soon, seconds=180)  # a program on Spark starts while other tests use the cores
 
 
 class At(Browser):
@@ -59,10 +58,10 @@ def numbers(browser: Browser) -> list[int]:
     return [batch["number"] for batch in browser.document("batches")["batches"]]
 
 
-def test_a_restarted_run_shows_what_the_run_before_did(shop: Shop, spark: Any) -> None:
+def test_a_restarted_run_shows_the_batches_and_dead_letters_of_the_run_before_it(shop: Shop, spark: Any) -> None:
     shop.add(order("a", cents=3), order("b"))
     with running(shop, spark) as (run, browser):
-        until(lambda: run.summary.counts.events == 2)
+        wait_for(lambda: run.summary.counts.events == 2)
         (letter,) = browser.document("letters")["dead_letters"]
         assert (letter["error"], letter["key"], letter["source"]) == ("KeyError: 'cents'", "'b'", "orders")
         before = numbers(browser)  # a batch without events may follow
@@ -73,7 +72,7 @@ def test_a_restarted_run_shows_what_the_run_before_did(shop: Shop, spark: Any) -
         assert "1 failed" in shop.test(code)
         assert "KeyError: 'cents'" in shop.test(code)
         shop.add(order("a", cents=4))
-        until(lambda: run.summary.counts.events == 1)
+        wait_for(lambda: run.summary.counts.events == 1)
         assert numbers(browser)[-len(before) :] == before
         pipeline = browser.document("pipeline")
         assert pipeline["sources"]["orders"]["records"] == 1
@@ -85,18 +84,18 @@ def test_a_restarted_run_shows_what_the_run_before_did(shop: Shop, spark: Any) -
 def test_a_stopped_run_is_shown_from_its_checkpoint(shop: Shop, spark: Any) -> None:
     shop.add(order("a", cents=3), order("b"))
     with running(shop, spark) as (run, browser):
-        until(lambda: run.summary.counts.events == 2)
+        wait_for(lambda: run.summary.counts.events == 2)
         with shop.program("console", "state", "--job", "customers.py", "-p", f"ORDERS={shop.orders}") as (_, url):
             other = At(url)
             assert other.document("overview")["status"] == "running"
             shop.add(order("a", cents=4))
-            until(lambda: run.summary.counts.events == 3)
-            until(lambda: other.document("overview")["totals"]["events"] == 3)
-            until(lambda: numbers(other) == numbers(browser))  # the checkpoint is written and read a moment later
+            wait_for(lambda: run.summary.counts.events == 3)
+            wait_for(lambda: other.document("overview")["totals"]["events"] == 3)
+            wait_for(lambda: numbers(other) == numbers(browser))  # the checkpoint is written and read a moment later
             assert other.document("pipeline")["description"] == browser.document("pipeline")["description"]
             assert other.document("letters") == browser.document("letters")
             run.stop()
-            until(lambda: other.document("overview")["status"] == "ended")
+            wait_for(lambda: other.document("overview")["status"] == "ended")
             assert other.document("state?key=a")["state"]["total"]["text"] == "7"
             assert "KeyError" in other.document("letters/0-0/test")["test"]
             assert "Hour before the last batch" in other.get("/")
@@ -125,17 +124,16 @@ def test_a_failed_run_shows_its_error(shop: Shop, spark: Any) -> None:
         assert "KeyError" in At(url).get("/batches")
 
 
-def test_a_killed_run_has_a_history(shop: Shop) -> None:
+def test_a_run_that_was_killed_has_a_history(shop: Shop, spark: Any, tmp_path: Path) -> None:
     shop.add(order("a", cents=3), order("b"))
-    files = LocalFiles(str(shop.checkpoint), shop.checkpoint)
-    arguments = ("run", "customers.py", "-p", f"ORDERS={shop.orders}", "--checkpoint", "state", "--trigger", "1 second")
-    with shop.program(*arguments, "--console") as (process, url):
-        until(lambda: At(url).document("overview")["totals"]["events"] == 2)
-        until(lambda: shop.checkpoint.joinpath("history", "0").exists())
-        process.kill()
-        process.wait()
-    assert next(batch.number for batch in read_history(files)) == 0
-    assert json.loads(shop.checkpoint.joinpath("history", "job").read_text())["trigger"] == "1 second"
+    left = tmp_path / "left"
+    with running(shop, spark) as (run, _):
+        wait_for(lambda: run.summary.counts.events == 2)
+        wait_for(shop.checkpoint.joinpath("history", "0").exists)
+        is_partial = shutil.ignore_patterns(".*")
+        shutil.copytree(shop.checkpoint / "history", left / "history", ignore=is_partial)  # as a killed run leaves it
+    assert next(batch.number for batch in read_history(LocalFiles(str(left), left))) == 0
+    assert json.loads(left.joinpath("history", "job").read_text())["trigger"] == "0 seconds"
 
 
 def test_a_run_is_stopped_and_saved_from_its_console(shop: Shop, spark: Any) -> None:
@@ -144,9 +142,9 @@ def test_a_run_is_stopped_and_saved_from_its_console(shop: Shop, spark: Any) -> 
     with shop.program(*arguments, "--console", "--console-actions") as (process, url):
         browser = At(url)
         bearer = {"Authorization": f"Bearer {browser.token}"}
-        until(lambda: browser.document("overview")["totals"]["events"] == 1)
+        wait_for(lambda: browser.document("overview")["totals"]["events"] == 1)
         status, _, text = browser.ask("/api/v1/savepoint", "POST", **bearer)
         assert (status, str(shop.checkpoint / "savepoints") in text) == (200, True)
-        until(lambda: list(shop.checkpoint.glob("savepoints/*/savepoint.json")))
+        wait_for(lambda: list(shop.checkpoint.glob("savepoints/*/savepoint.json")) != [])
         assert browser.ask("/api/v1/stop", "POST", **bearer)[0] == 200
         assert process.wait(180) == 0

@@ -42,6 +42,6 @@ def test_a_worker_of_tasks_ends_when_its_connection_does() -> None:
     assert "it went on" in ended(WORKER.replace("import amadou_runtime", "# ", 1))[1]
 
 
-def test_a_process_that_answers_for_a_source_ends_when_nobody_listens() -> None:
+def test_a_process_that_answers_for_a_source_ends_when_its_reader_has_ended() -> None:
     assert ended(FILTER) == (-signal.SIGPIPE, "")
     assert "BrokenPipeError" in ended(FILTER.replace("\nend_like_a_filter()", "", 1))[1]

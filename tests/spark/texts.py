@@ -1,6 +1,7 @@
 """A job that stores texts of wanted sizes."""
 
 import json
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,14 @@ class Texts(Handler):
 
 
 def texts_job(directory: Path, **settings: Any) -> Job:
-    """Return a job that reads the directory's files."""
+    """Return a job that reads the directory's files, one in each batch."""
     directory.mkdir(exist_ok=True)
-    return Job("texts", Texts(), {"in": LinesSource(f"{directory}/")}, {}, **settings)
+    return Job("texts", Texts(), {"in": LinesSource(f"{directory}/", max_files_per_batch=1)}, {}, **settings)
 
 
-def add_texts(directory: Path, name: str, *events: tuple[Any, int, int]) -> None:
-    """Write a file of events: keys, hours and sizes."""
-    new = directory.with_name(f"{directory.name}-new")
+def add_texts(directory: Path, *events: tuple[Any, int, int]) -> None:
+    """Write a file of events, which is read after those that exist: keys, hours and sizes."""
+    new, number = directory.with_name(f"{directory.name}-new"), len(list(directory.iterdir()))
     new.write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    new.rename(directory / name)
+    os.utime(new, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads older files first
+    new.rename(directory / f"{number}.jsonl")
