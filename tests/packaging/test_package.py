@@ -517,7 +517,7 @@ def test_the_script_runs_the_example_on_a_cluster_whose_machines_have_only_spark
         # the packed environment has precedence over the variable
         environment = {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": "/nowhere", "SPARK_LOCAL_IP": "127.0.0.1"}
         with process(tmp_path / "elsewhere" / "submit.log", *submit, **environment) as submitted:
-            code = submitted.wait(300)
+            code = submitted.wait(600)
         assert code == 0, (tmp_path / "elsewhere" / "submit.log").read_text()[-3000:] + logs(tmp_path)
         programs = [
             path for name in ("one", "two") for path in (tmp_path / name).glob("app-*/*/environment-*/bin/python")
