@@ -38,9 +38,17 @@ def own_shop() -> Iterator[ShopConsole]:
     shop.end()
 
 
-@pytest.fixture(scope="module", params=[*ADDRESSES.values(), LETTER, f"{LETTER}/test", "/nothing"])
+PAGE_ADDRESSES = [*ADDRESSES.values(), LETTER, f"{LETTER}/test", "/nothing"]
+"""The last one is the page for errors."""
+PAGES_FOR_THE_KEYBOARD = [
+    pytest.param(each, marks=() if each == ADDRESSES["/letters"] else pytest.mark.qualify) for each in PAGE_ADDRESSES
+]
+"""The page with the most elements, and in qualification the others."""
+
+
+@pytest.fixture(scope="module", params=PAGE_ADDRESSES)
 def address(request: pytest.FixtureRequest) -> str:
-    """The address of a page; the last one is the page for errors. Tests of a page run one after another."""
+    """The address of a page. Tests of a page run one after another."""
     return str(request.param)
 
 
@@ -118,7 +126,7 @@ def wait_for_turns(chromium: Chromium) -> None:
 
 
 def mark_content(chromium: Chromium) -> None:
-    """Mark the content of the page; when the page refreshes itself, the mark is gone."""
+    """Mark the content of the page; when the page refreshes itself, the mark disappears."""
     chromium.run("document.querySelector('h1').dataset.mark = 1")
 
 
@@ -191,7 +199,8 @@ def test_tables_have_header_cells(page: Chromium) -> None:
     assert page.run(without) == 0
 
 
-def test_the_keyboard_reaches_all_in_order_and_shows_where_it_is(new_page: Chromium) -> None:
+@pytest.mark.parametrize("address", PAGES_FOR_THE_KEYBOARD, indirect=True)
+def test_the_keyboard_reaches_all_elements_in_order_and_shows_the_focus(new_page: Chromium) -> None:
     find = f"const all = Array.from(document.querySelectorAll({FOCUSABLE!r})).filter(each => each.checkVisibility());"
     texts = new_page.run(f"{find} return all.map(each => each.innerText)")
     assert texts[: len(PAGES) + 1] == ["Skip to the content", *PAGES.values()]
@@ -217,6 +226,7 @@ def next_position(find: str, chromium: Chromium) -> int:
     return int(chromium.wait(position)) - 1
 
 
+@pytest.mark.parametrize("address", PAGES_FOR_THE_KEYBOARD, indirect=True)
 def test_the_first_link_skips_to_the_content(new_page: Chromium) -> None:
     new_page.press(Keys.TAB)
     assert new_page.run("return document.activeElement.innerText") == "Skip to the content"
