@@ -151,7 +151,7 @@ def test_the_program_runs_the_job_from_the_packed_modules_alone(modules_only: Pa
     assert [each.version for each in distributions(name="amadou", path=[modules])] == [version("amadou")]
 
 
-def test_a_module_keeps_its_encoding() -> None:
+def test_a_packed_module_has_its_encoding() -> None:
     text = (EXAMPLE / "views.py").read_text()
     Path("views.py").write_text(f"# coding: latin-1\nCAFE = 'caf\xe9'\n{text}", encoding="latin-1")
     packaged("views.py", "--no-environment", "--output", "made")
@@ -271,7 +271,7 @@ def test_the_script_adds_modules_and_archives_to_those_of_the_job(tmp_path: Path
     assert "[--archives]" not in run(str(made / "submit.sh"), PATH=path).splitlines()
 
 
-def test_a_package_in_a_directory_of_another_user_is_an_error_in_one_line(tmp_path: Path, path: str) -> None:
+def test_a_script_that_cannot_unpack_its_environment_ends_with_an_error_in_one_line(tmp_path: Path, path: str) -> None:
     made = tmp_path / "made"
     with_environment(made, "marker")
     mktemp = tmp_path / "bin" / "mktemp"  # root may write to all directories
@@ -313,7 +313,7 @@ def test_an_environment_that_cannot_be_unpacked_leaves_nothing(tmp_path: Path, p
     assert (made / name / "marker").exists()
 
 
-def test_starts_at_the_same_moment_unpack_the_environment_side_by_side(tmp_path: Path, path: str) -> None:
+def test_two_starts_at_the_same_moment_unpack_the_environment_once(tmp_path: Path, path: str) -> None:
     made = tmp_path / "made"
     name = with_environment(made, "marker")
     tar = tmp_path / "bin" / "tar"  # the other start is faster
@@ -387,7 +387,9 @@ def test_the_project_and_extras_are_installed_in_the_versions_of_this_environmen
 
 
 @pytest.mark.usefixtures("package")
-def test_a_requirements_file_decides_on_the_versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_requirements_file_decides_which_versions_are_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     Path("locked.txt").touch()
     arguments = installs(monkeypatch, tmp_path, "--requirements", "locked.txt")
     assert arguments[-2:] == ["--requirement", "locked.txt"]
@@ -402,7 +404,7 @@ def test_the_constraints_name_installed_packages_but_not_amadou_and_spark() -> N
     assert not {"amadou", "pyspark", "pip"} & {*names}
 
 
-def test_the_connectors_of_a_job_decide_on_extras() -> None:
+def test_the_connectors_of_a_job_decide_which_extras_are_installed() -> None:
     sinks: dict[str, Any] = {"sums": [KafkaSink("host:1", "sums"), JsonLinesSink("sums/"), HttpSink("http://host/")]}
     several = Job("several", job.handler, {"views": MemorySource()}, sinks)
     assert _extras_of(several) == {"http", "kafka"}
@@ -435,7 +437,7 @@ def test_a_package_replaces_an_earlier_one() -> None:
 
 
 @pytest.mark.parametrize("file", ["notes.txt", "submit.sh"])
-def test_other_directories_and_files_are_left_alone(file: str) -> None:
+def test_a_directory_that_is_not_a_package_is_not_changed(file: str) -> None:
     Path("made").mkdir()
     Path("made", file).write_text("mine")
     expected = "made exists and was not written by amadou package: choose a different --output\n"
