@@ -1,9 +1,8 @@
 import os
-import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from hypothesis import settings
 from tests.services import Bucket, KafkaLogin, OwnService, Storage, bucket, mounted, need, own_service, unavailable
 
 from amadou import _secret
-from amadou.errors import CheckpointError, PlatformError
 from amadou.spark_versions import spark_version
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -55,24 +53,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for file, taken in seconds.most_common(30):
         terminalreporter.write_line(f"{taken:7.1f}s {file}")
     terminalreporter.write_line(f"{seconds.total():7.1f}s in all files")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, object, object]:
-    """Skips tests of what older versions of Spark lack: amadou says so, also in the output of commands."""
-    try:
-        return (yield)
-    except (CheckpointError, PlatformError, AssertionError) as error:
-        lack = ".*needs Spark 4.0 or newer, but pyspark 3.5.*"
-        if not isinstance(error, AssertionError):
-            lack += "|.*Spark before 4.2, which cannot add or .*"
-        lacks = re.search(lack, str(error))
-        if lacks and spark_version() < (4, 2):
-            pytest.skip(lacks[0])
-        raise
-
-
-pytest_runtest_setup = pytest_runtest_call
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ from tests.conformance.stores import IN_PROCESS, embedded_on
 from amadou import Job
 from amadou_runtime import TestRun
 from amadou_runtime.spark.log.forms import ENTRY_PER_KEY, ONE_ENTRY
-from amadou_runtime.spark.session import check_log_store
 from amadou_runtime.testing.test_run import defaults
 
 MakeRun = Callable[..., TestRun]
@@ -29,7 +28,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "stored_in" in metafunc.fixturenames:
         has_stages = metafunc.definition.get_closest_marker("several_stages") is not None
         on_spark = [name for name in ON_SPARK if not (has_stages and name == "spark-groups")]
-        params = [*IN_PROCESS, *(pytest.param(name, marks=pytest.mark.spark) for name in on_spark)]
+        marks = {name: [pytest.mark.spark] for name in on_spark}
+        for name, arguments in ON_SPARK.items():
+            if arguments["store"] == "log":
+                marks[name].append(pytest.mark.needs_spark(4))
+        params = [*IN_PROCESS, *(pytest.param(name, marks=marks[name]) for name in on_spark)]
         metafunc.parametrize("stored_in", params, indirect=True)
 
 
@@ -66,8 +69,6 @@ def test_run(stored_in: str, request: pytest.FixtureRequest, monkeypatch: pytest
         from amadou_runtime.testing.spark_engine import SparkEngine
 
         settings = {"engine": "spark", "spark": request.getfixturevalue("spark")}
-        if ON_SPARK[stored_in]["store"] == "log":
-            check_log_store()
         monkeypatch.setattr(defaults, "spark_engine", partial(SparkEngine, **ON_SPARK[stored_in]))
 
     def make(job: Job, **more: Any) -> TestRun:

@@ -231,7 +231,7 @@ def test_a_port_can_update_a_reference(test_run: MakeRun) -> None:
     assert result.reference("limits") == {"a": 2}
 
 
-@pytest.mark.parametrize("store", ["groups", "log"])
+@pytest.mark.parametrize("store", ["groups", pytest.param("log", marks=pytest.mark.needs_spark(4))])
 @pytest.mark.spark
 def test_a_run_on_spark_reads_a_reference(spark: Any, store: Any) -> None:
     """Rule b: in a run with several key ranges."""
@@ -274,6 +274,7 @@ def test_savepoints_contain_reference_entries(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.needs_spark(4)
 def test_reference_entries_move_between_engines_and_survive_rescaling(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "0.jsonl").write_text('{"name": "r7", "second": 1, "limit": 7}\n')
@@ -588,6 +589,7 @@ def watching_job(directory: Path, refresh: timedelta | None = None, state: Any =
 
 @pytest.mark.parametrize("state", ["groups", "log"])
 @pytest.mark.spark
+@pytest.mark.needs_spark(4)
 def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tmp_path: Path) -> None:
     """Rule d: even if no data arrives."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
@@ -609,6 +611,7 @@ def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tm
 
 
 @pytest.mark.spark
+@pytest.mark.needs_spark(4)
 def test_a_reprocessed_batch_notifies_keys_of_changed_rows_once(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -629,6 +632,7 @@ def test_a_reprocessed_batch_notifies_keys_of_changed_rows_once(
 
 
 @pytest.mark.spark
+@pytest.mark.needs_spark(4)
 def test_keys_are_notified_of_changed_rows_after_rescaling_and_from_a_savepoint(spark: Any, tmp_path: Path) -> None:
     """Rule d: batches are numbered anew, and engines change."""
     (tmp_path / "table").write_text("a 1\n")

@@ -321,6 +321,7 @@ def test_a_snapshot_contains_all_stages(test_run: MakeRun) -> None:
 
 
 @pytest.mark.on_spark("stages")
+@pytest.mark.needs_spark(4)
 def test_a_flush_fires_the_timers_of_each_stage(engine: str) -> None:
     """Rule f."""
     job = chain()
@@ -345,6 +346,7 @@ def test_a_flush_fires_the_timers_of_each_stage(engine: str) -> None:
 
 
 @pytest.mark.on_spark("stages")
+@pytest.mark.needs_spark(4)
 def test_a_run_that_ends_fires_the_due_timers_of_each_stage(engine: str) -> None:
     """Rule f."""
     job = chain()
