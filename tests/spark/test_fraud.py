@@ -18,7 +18,7 @@ from payments import BEGIN, BROKEN, payments
 from tests.spark.programs import program
 from tests.topics import fill, make_topic
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.qualify]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fraud"
 PARTITIONS = 3

@@ -11,7 +11,7 @@ import pytest
 from fraud_rules_oracle import alerts
 from tests.spark.programs import Program, program
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.qualify]
 
 JOB = Path(__file__).parents[2] / "examples" / "fraud_rules" / "fraud_rules.py"
 STEPS = 6

@@ -15,7 +15,7 @@ import pytest
 from sensors_oracle import alerts, readings_of, statistics
 from tests.spark.programs import program
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.qualify]
 
 JOB = Path(__file__).parents[2] / "examples" / "sensors" / "sensors.py"
 BEGIN = datetime(2025, 3, 1, 8, tzinfo=timezone.utc)
