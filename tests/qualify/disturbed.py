@@ -197,9 +197,7 @@ def _one_run(part: str, seed: int, count: int, allowed: Sequence[str], piece: Pi
                 outcome = run.run([{**KINDS, **own}[kind] for kind in kinds])
             finally:
                 run.close()
-            counts = {name: sum(getattr(outcome, name).values()) for name in ("lost", "twice", "wrong")}
-            tried = Counter(name for name, _ in outcome.faults)
-            piece.tried(tried, runs=1, events=outcome.events, results=outcome.results, **counts)
+            piece.tried(Counter(name for name, _ in outcome.faults), runs=1, **outcome.counts)
             assert outcome.is_right, f"{outcome}\n{directory}"
     except Exception as error:
         shown.say(f"FAILED, repeat it with: {repeat}\n{type(error).__name__}: {error}")

@@ -82,6 +82,12 @@ class Outcome:
     def is_right(self) -> bool:
         return not (self.lost or self.twice or self.wrong)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts, over all places."""
+        differences = {name: sum(getattr(self, name).values()) for name in ("lost", "twice", "wrong")}
+        return {"events": self.events, "results": self.results, **differences}
+
     def __str__(self) -> str:
         lines = [f"{self.events:,} events, {self.results:,} results, {self.starts} starts"]
         lines += [f"{number:3} {kind:<14} {what}" for number, (kind, what) in enumerate(self.faults, start=1)]
@@ -106,7 +112,7 @@ class FaultedRun:
         self.store = setup.store
         self.running: Program | None = None
         self.completed_before = 0
-        """Batches that were completed before the last fault or start."""
+        """Batches that were completed before the last fault, start, or call of `wait_for_batch`."""
         self.stages = STAGES[: setup.stages]
         self._place = systems.disk or directory
         self._files = 0
@@ -167,9 +173,10 @@ class FaultedRun:
         return sum({batch.number: batch.records for batch in completed(self.directory)}.values())
 
     def wait_for_batch(self) -> None:
-        """Wait until a batch has been completed since the last fault or start."""
+        """Wait until a batch has been completed since the last fault, start, or call."""
         assert self.running is not None
         self.running.wait_for(lambda: self.completed > self.completed_before)
+        self.completed_before = self.completed
 
     def views(self) -> list[Path]:
         """The views of key ranges, which the store `log` has on local disks."""

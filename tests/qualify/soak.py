@@ -86,12 +86,12 @@ def _soak(chosen: argparse.Namespace, directory: Path, piece: Piece, shown: Show
     form = BY_KEY if chosen.store == "log" else {}
     setup = Setup(chosen.source, sinks, stages, chosen.store, pace=chosen.pace, millis_apart=2, **form)
     systems = Systems(**(shared_kafka() if chosen.source == "kafka" else {}))
-    run, samples = FaultedRun(setup, directory, chosen.seed, systems), []
+    run = FaultedRun(setup, directory, chosen.seed, systems)
+    samples: list[Sample] = []
     with run.started("--trigger", "0 seconds") as running:
         while run.processed < chosen.events:
             run.feed(min(AHEAD, -(-(chosen.events - run.processed) // setup.pace)))
-            seen = run.completed
-            running.wait_for(lambda seen=seen: run.completed > seen)
+            run.wait_for_batch()
             if run.processed >= chosen.events * (len(samples) + 1) // SAMPLES:
                 samples.append(_sample(run))
                 piece.measured(samples=[asdict(sample) for sample in samples])
