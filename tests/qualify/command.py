@@ -3,6 +3,7 @@
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -44,6 +45,14 @@ def need_services(parser: argparse.ArgumentParser, *services: str) -> None:
         parser.error(f"{', '.join(missing)} not found: run it through scripts/qualify, which starts the services")
 
 
+def end_on_signals() -> None:
+    """Let Ctrl-C and SIGTERM end this process by an exception, so that it ends what it has started. A shell lets
+    processes in the background ignore Ctrl-C.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 class Shown:
     """The progress of a part: a bar on a terminal, and lines."""
 
@@ -77,5 +86,12 @@ class Shown:
 def directory_of(name: str) -> Iterator[Path]:
     """A new directory, which stays if the block fails."""
     directory = Path(tempfile.mkdtemp(prefix=f"amadou-{name}-"))
-    yield directory
-    shutil.rmtree(directory, ignore_errors=True)
+    failed = False
+    try:
+        yield directory
+    except Exception:
+        failed = True
+        raise
+    finally:
+        if not failed:
+            shutil.rmtree(directory, ignore_errors=True)

@@ -67,8 +67,10 @@ class Counts(Handler):
     """Counts the events of each name.
 
     :param padding: number of bytes to add to the state of each name
+    :ivar after: how long after its minute a count is complete
     """
 
+    after = timedelta(0)
     known = ValueSpec(Known)
     counts = MapSpec(datetime, int)
     sums = SinkSpec(Sum)
@@ -76,30 +78,37 @@ class Counts(Handler):
     def __init__(self, padding: int = 0) -> None:
         self.padding = padding
 
-    def key_event(self, record: KafkaRecord | bytes) -> KeyedEvent[int]:
+    def key_event(self, record: KafkaRecord | bytes) -> KeyedEvent[None]:
         value = record if isinstance(record, bytes) else record.value or b""
         name, _, millis = value.decode().partition(" ")
-        return KeyedEvent(name, BEGIN + timedelta(milliseconds=int(millis)), 1)
+        return KeyedEvent(name, BEGIN + timedelta(milliseconds=int(millis)))
 
-    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+    def on_event(self, subject: Subject, event: KeyedEvent[None]) -> None:
+        self.add(subject, truncate(event.timestamp, MINUTE), 1)
+
+    def add(self, subject: Subject, minute: datetime, count: int) -> None:
         counts = self.counts.state_for(subject)
-        minute = truncate(event.timestamp, MINUTE)
-        counts[minute] = counts.get(minute, 0) + event.value
-        subject.set_timer(minute + MINUTE)
+        counts[minute] = counts.get(minute, 0) + count
+        subject.set_timer(minute + MINUTE + self.after)
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
-        minute, name, known = timestamp - MINUTE, str(subject.key), self.known.state_for(subject)
-        found = self.counts.state_for(subject).pop(minute)
+        minute, name = timestamp - self.after - MINUTE, str(subject.key)
+        known, count = self.known.state_for(subject), self.counts.state_for(subject).pop(minute)
         before = known.value or Known(0, shake_256(name.encode()).digest(self.padding))
-        known.value = after = evolve(before, total=before.total + found)
-        self.sums.collect(subject, Sum(name, minute, found, after.total))
+        known.value = after = evolve(before, total=before.total + count)
+        self.sums.collect(subject, Sum(name, minute, count, after.total))
 
 
 class Totals(Counts):
-    """Adds the counts of the names of each group."""
+    """Adds the counts of the names of each group. They come at the end of their minute."""
 
-    def key_event(self, record: Sum) -> KeyedEvent[int]:  # type: ignore[override]
-        return KeyedEvent(group_of(record.name), record.minute, record.sum)
+    after = timedelta(microseconds=1)
+
+    def key_event(self, record: Sum) -> KeyedEvent[Sum]:  # type: ignore[override]
+        return KeyedEvent(group_of(record.name), record.minute + MINUTE, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Sum]) -> None:  # type: ignore[override]
+        self.add(subject, event.value.minute, event.value.sum)
 
 
 def job_of(
@@ -190,8 +199,8 @@ class Model:
             for (name, minute), count in self._counts.items():
                 counts[group_of(name), minute] += count
         totals: defaultdict[str, int] = defaultdict(int)
-        found: Counter[Sum] = Counter()
+        sums: Counter[Sum] = Counter()
         for (name, minute), count in sorted(counts.items(), key=lambda each: each[0][1]):
             totals[name] += count
-            found[Sum(name, minute, count, totals[name])] += 1
-        return found
+            sums[Sum(name, minute, count, totals[name])] += 1
+        return sums

@@ -27,7 +27,7 @@ from typing import Any
 
 from attrs import frozen
 from tests.qualify import faults, outer_faults
-from tests.qualify.command import Shown, add_seed, directory_of, need_services, parser_of
+from tests.qualify.command import Shown, add_seed, directory_of, end_on_signals, need_services, parser_of
 from tests.qualify.faulted_run import BY_KEY, FaultedRun, Setup
 from tests.qualify.faults import Fault
 from tests.qualify.figures import Piece
@@ -141,6 +141,7 @@ def main() -> int:
     known = sorted({*PARTS[part].kinds}) if part in PARTS else []
     parser.add_argument("--only", choices=known, metavar="KIND", help=f"one kind of fault: {', '.join(known)}")
     chosen = parser.parse_args()
+    end_on_signals()
     if part not in PARTS:
         parser.error(f"name a part: {', '.join(PARTS)}")
     need_services(parser, *PARTS[part].services)

@@ -56,7 +56,7 @@ class Setup:
         return f"{self.source} to {'+'.join(self.sinks)}, {self.stages} stage(s), {self.store}{form}"
 
 
-BY_KEY: Mapping[str, Any] = {"names": 4000, "padding": 800}
+BY_KEY: Mapping[str, Any] = {"names": 4000, "padding": 2000}
 """Settings with which the key groups are too large to be stored as one entry."""
 
 
@@ -268,13 +268,13 @@ class FaultedRun:
         """Read what the job has written, and compare it with the model."""
         self.outcome.events = self.model.events
         for place, (stage, kind) in self.places.items():
-            found, expected = Counter(self._read(place, stage, kind)), self.model.sums(stage)
+            written, expected = Counter(self._read(place, stage, kind)), self.model.sums(stage)
             label = f"{stage} in {kind}"
             self.outcome.results += sum(expected.values())
             for by_place, difference in (
-                (self.outcome.lost, expected - found),
-                (self.outcome.twice, Counter({each: n - 1 for each, n in found.items() if each in expected})),
-                (self.outcome.wrong, Counter({each: n for each, n in found.items() if each not in expected})),
+                (self.outcome.lost, expected - written),
+                (self.outcome.twice, Counter({each: n - 1 for each, n in written.items() if each in expected})),
+                (self.outcome.wrong, Counter({each: n for each, n in written.items() if each not in expected})),
             ):
                 if count := sum(difference.values()):
                     by_place[label] = count

@@ -133,11 +133,11 @@ def _counted_rows(part: str, what: str, pieces: Sequence[Piece]) -> Iterable[tup
 
 
 def _found(pieces: Sequence[Piece]) -> str:
-    found = [(piece, each) for piece in pieces for each in piece["found"]]
-    if not found:
+    failures = [(piece, each) for piece in pieces for each in piece["found"]]
+    if not failures:
         return "No failure.\n"
     lines = []
-    for piece, each in found:
+    for piece, each in failures:
         first = each["what"].strip().splitlines()[0][:300]
         lines.append(f"- `{piece['part']}`, {_origin(piece)}, {piece['date']}: {first} (`{each['repeat']}`)\n")
     return "".join(lines)

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import linear_regression, mean
 
 from attrs import asdict, fields, frozen
-from tests.qualify.command import Shown, add_seed, directory_of, need_services, parser_of
+from tests.qualify.command import Shown, add_seed, directory_of, end_on_signals, need_services, parser_of
 from tests.qualify.faulted_run import BY_KEY, FaultedRun, Setup
 from tests.qualify.figures import Piece
 from tests.qualify.moments import completed
@@ -64,6 +64,7 @@ def main() -> int:
     parser.add_argument("--store", choices=["groups", "log"], default="log", help="the store of state (default: log)")
     parser.add_argument("--pace", type=int, default=20_000, metavar="N", help="events in a batch (default: 20000)")
     chosen = parser.parse_args()
+    end_on_signals()
     need_services(parser, *({chosen.source} & {"kafka"}))
     options = {name: getattr(chosen, name) for name in ("events", "source", "store", "pace")}
     piece = Piece(chosen.figures, "soak", append=chosen.append, seed=chosen.seed, **options)

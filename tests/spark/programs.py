@@ -88,6 +88,7 @@ def program(
         try:
             yield Program(process, log)
         finally:
-            with suppress(ProcessLookupError):  # Java may outlive the process that started it
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            if process.poll() is None or process.returncode < 0:  # killed alone, the process has left Java behind
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

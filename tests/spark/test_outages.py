@@ -124,12 +124,12 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
         )
     finally:
         running.stop()
-    found = windows(own_postgres)
+    written = windows(own_postgres)
     assert running.summary is not None
     counts = running.summary.counts
     assert (counts.events, counts.late, counts.counters) == (expected, 0, {})
-    assert len(found) == len(set(found)), "no window came twice"
-    assert {(sensor, at): count for sensor, at, count in found} == sensors.brought
+    assert len(written) == len(set(written)), "no window came twice"
+    assert {(sensor, at): count for sensor, at, count in written} == sensors.brought
 
 
 def windows(service: OwnService) -> list[tuple[str, datetime, int]]:
