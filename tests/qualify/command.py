@@ -9,11 +9,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from tests.qualify.figures import FILE
+from tests.qualify.figures import FILE, ROOT
 
 SERVICES = {
     "kafka": "AMADOU_KAFKA",
@@ -21,6 +24,16 @@ SERVICES = {
     "hdfs": "AMADOU_HDFS",
     "s3": "AMADOU_S3",
 }
+
+
+def script(name: str) -> Any:
+    """Load a Python program of the directory scripts as a module."""
+    loader = SourceFileLoader(name, str(ROOT / "scripts" / name))
+    spec = spec_from_loader(name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
 
 
 def parser_of(part: str, description: str | None) -> argparse.ArgumentParser:

@@ -160,10 +160,15 @@ def main() -> int:
     return int(piece.has_found)
 
 
-def draw_setup(drawn: random.Random, part: Part) -> Setup:
-    """Draw what a run is made of."""
+def draw_setup(drawn: random.Random, part: Part, kinds: Sequence[str]) -> Setup:
+    """Draw what a run is made of.
+
+    :param kinds: the kinds of faults; only groups that are stored by key have views
+    """
     stages, store = drawn.choice([(1, "groups"), (1, "log"), (2, "log")])  # several stages need the store log
     form: dict[str, Any] = dict(BY_KEY) if store == "log" and drawn.random() < 0.7 else {}
+    if {*kinds} <= {*OF_VIEWS}:
+        store, form = "log", dict(BY_KEY)
     return Setup(drawn.choice(part.sources), drawn.choice(part.sinks), stages, store, **form)
 
 
@@ -183,10 +188,9 @@ def systems_of(setup: Setup, part: Part, drawn: random.Random, directory: Path) 
 def _one_run(part: str, seed: int, count: int, allowed: Sequence[str], piece: Piece, shown: Shown, repeat: str) -> None:
     """Run a job, with a number of faults."""
     drawn = random.Random(seed)
-    setup = draw_setup(drawn, PARTS[part])
-    # only a group that is stored by key has a view
+    setup = draw_setup(drawn, PARTS[part], allowed)
     possible = [kind for kind in allowed if kind not in OF_VIEWS or setup.padding]
-    kinds = [drawn.choice(possible or ["commit"]) for _ in range(count)]
+    kinds = [drawn.choice(possible) for _ in range(count)]
     shown.say(f"seed {seed}: {setup}, {', '.join(kinds)}")
     try:
         with (

@@ -15,10 +15,9 @@ import tempfile
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-from tests.qualify.command import parser_of
+from tests.qualify.command import parser_of, script
 from tests.qualify.figures import ROOT, Piece
 
 ALL = "qualify or not qualify"
@@ -91,11 +90,10 @@ def _outcome(case: ET.Element) -> str:
 
 def _matrix(piece: Piece, versions: Sequence[str]) -> None:
     """Run scripts/matrix, which also writes its table in docs/running.md, version by version."""
-    script = ROOT / "scripts" / "matrix"
-    known = [version.name for version in SourceFileLoader("matrix", str(script)).load_module().VERSIONS]
+    known = [version.name for version in script("matrix").VERSIONS]
     results = ROOT / ".matrix" / "results.json"
     for version in versions or known:
-        status = subprocess.run([script, version], cwd=ROOT).returncode
+        status = subprocess.run([ROOT / "scripts" / "matrix", version], cwd=ROOT).returncode
         result = json.loads(results.read_text()).get(version, {}).get("all") if results.exists() else None
         if result is not None:
             piece.tried({f"{version} {outcome}": result[outcome] for outcome in ("passed", "skipped", "failed")})
