@@ -26,8 +26,8 @@ from tests.topics import committed, contents, delete, fill, make_topic
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 3
-AHEAD = 4
-"""Batches for which there are events when a fault comes."""
+AHEAD = 3
+"""Batches for which there are events when a fault comes: for one before it, one in which it happens, and one after."""
 
 
 @frozen
@@ -184,7 +184,9 @@ class FaultedRun:
 
     def _disturb(self, fault: Any) -> None:
         self.wait_for_batch()
-        time.sleep(self.drawn.uniform(0, 1.5))  # anywhere in a batch
+        until = time.monotonic() + self.drawn.uniform(0, 1.5)  # anywhere in the next batch
+        while time.monotonic() < until and self.completed == self.completed_before:
+            time.sleep(0.01)
         done = fault.disturb(self)
         self.outcome.faults.append((fault.name, done))
         self.completed_before = self.completed
