@@ -9,7 +9,7 @@ one of the stores, with small or large key groups. Some faults come one after an
   remote    kills of runs whose source, sink and checkpoint are on HDFS, on S3, and on a file system that cannot
             replace files
   outages   the Kafka broker or the database is stopped or killed, and started again
-  disk      the disk with checkpoint, outputs and Spark's local files is full, or becomes read-only
+  disk      the disk with checkpoint and outputs is full, or becomes read-only
   clock     the clock of all processes jumps by an hour, with the package faketime
   rescale   a checkpoint is rescaled or moved to the other store, and this command is killed
 """
@@ -147,8 +147,8 @@ def main() -> int:
     need_services(parser, *PARTS[part].services)
     if part == "disk" and (os.geteuid() or shutil.which("mount") is None):
         parser.error("only root may mount a small disk")
-    if part == "clock" and not outer_faults.FAKETIME.exists():
-        parser.error(f"{outer_faults.FAKETIME} is missing: run 'apt install faketime' on Debian")
+    if part == "clock" and (outer_faults.faketime() is None or shutil.which("cc") is None):
+        parser.error("faketime or a C compiler is missing: run 'apt install faketime gcc libc6-dev' on Debian")
     allowed = [chosen.only] if chosen.only else PARTS[part].kinds
     piece = Piece(chosen.figures, part, append=chosen.append, seed=chosen.seed, count=chosen.count)
     only = f" --only '{chosen.only}'" if chosen.only else ""

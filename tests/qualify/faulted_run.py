@@ -156,7 +156,7 @@ class FaultedRun:
     def local(self) -> Path:
         """Spark's local directory; on a local master, this start's."""
         cluster = self.systems.cluster
-        return self._place / f"local-{self.outcome.starts}" if cluster is None else cluster.local
+        return self.directory / f"local-{self.outcome.starts}" if cluster is None else cluster.local
 
     @property
     def checkpoint(self) -> str:

@@ -34,10 +34,12 @@ def _fill_disk(run: FaultedRun) -> str:
 
 def _forbid_writing(run: FaultedRun) -> str:
     """Make the disk read-only until the run has failed."""
-    subprocess.run(["mount", "-o", "remount,ro", str(run.systems.disk)], check=True)
+    assert run.running is not None
+    remount = ["mount", "-o", "remount,ro", str(run.systems.disk)]
+    # impossible while a file is open for writing
+    run.running.wait_for(lambda: subprocess.run(remount, capture_output=True, check=False).returncode == 0)
     assert end_of(run) == 1, run.running and run.running.log
     subprocess.run(["mount", "-o", "remount,rw", str(run.systems.disk)], check=True)
-    assert run.running is not None
     assert "Read-only file system" in run.running.log, run.running.log
     return "until the run had failed"
 
@@ -53,14 +55,21 @@ def small_disk(mounted: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(mounted)], check=True)
 
 
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+def faketime() -> Path | None:
+    """The library of the package faketime; `None` if it is missing."""
+    return next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
 def clock_of(directory: Path) -> dict[str, str]:
-    """The environment of processes whose clock is `_jump`'s."""
+    """The environment of processes whose clock follows the file `clock`. Only the clock jumps, and no sleep or timeout:
+    the monotonic clock stays.
+    """
     (directory / "clock").write_text("+0\n")
+    real_sleep = directory / "real_sleep.so"
+    source = Path(__file__).with_name("real_sleep.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(real_sleep), str(source)], check=True)
     return {
-        "LD_PRELOAD": str(FAKETIME),
+        "LD_PRELOAD": f"{real_sleep} {faketime()}",
         "FAKETIME_TIMESTAMP_FILE": str(directory / "clock"),
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",

@@ -32,7 +32,7 @@ class Systems:
     :param cluster: `None` for a local master
     :param launcher: see `tests.spark.programs.program`, as are `options`
     :param environment: variables of the program
-    :param disk: where checkpoint, outputs and Spark's local files are, if not in the run's own directory
+    :param disk: where checkpoint and outputs are, if not in the run's own directory
     """
 
     kafka: str = ""
