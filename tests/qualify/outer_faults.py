@@ -71,7 +71,8 @@ def clock_of(directory: Path) -> dict[str, str]:
     return {
         "LD_PRELOAD": f"{real_sleep} {faketime()}",
         "FAKETIME_TIMESTAMP_FILE": str(directory / "clock"),
-        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_CACHE_DURATION": "1",  # seconds after which a process sees the jump
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # otherwise, Java's waits with a timeout return at once
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
