@@ -8,7 +8,7 @@ one of the stores, with small or large key groups. Some faults come one after an
   cluster   the same on a standalone cluster, and kills of executors and of the cluster's workers
   remote    kills of runs whose source, sink and checkpoint are on HDFS, on S3, and on a file system that cannot
             replace files
-  outages   the Kafka broker or the database is stopped or killed, and started again
+  outages   the Kafka broker is stopped or killed, the database is stopped, and they are started again
   disk      the disk with checkpoint and outputs is full, or becomes read-only
   clock     the clock of all processes jumps by an hour, with the package faketime
   rescale   a checkpoint is rescaled or moved to the other store, and this command is killed
@@ -94,7 +94,8 @@ def _own_services(drawn: random.Random, directory: Path, stack: ExitStack) -> tu
 
     kafka, postgres = own("kafka"), own("postgres")
     login = KafkaLogin(*(kafka.variables[f"AMADOU_KAFKA{name}"] for name in ("_SASL", "_USER", "_PASSWORD")))
-    kinds = {"broker": outer_faults.outage(kafka, "broker"), "database": outer_faults.outage(postgres, "database")}
+    broker = outer_faults.outage(kafka, "broker", kills=True)
+    kinds = {"broker": broker, "database": outer_faults.outage(postgres, "database", kills=False)}
     return {"kafka": kafka.address, "login": login, "postgres": postgres.url}, kinds
 
 

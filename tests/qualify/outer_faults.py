@@ -142,14 +142,17 @@ READ_ONLY_DISK = Fault("read-only disk", _forbid_writing, ends_run=True)
 RESCALE = Fault("rescaling", _rescale, ends_run=True)
 
 
-def outage(service: OwnService, name: str) -> Fault:
-    """Stop a service, or kill it, and start it again some seconds later."""
+def outage(service: OwnService, name: str, *, kills: bool) -> Fault:
+    """Stop a service, and start it again some seconds later.
+
+    :param kills: `True` to kill it in half of the cases. A killed PostgreSQL may lose what is staged, and the run fails
+    """
 
     def cut(run: FaultedRun) -> str:
-        kills, seconds = run.drawn.random() < 0.5, run.drawn.uniform(1, 8)
-        service.kill() if kills else service.stop()
+        killed, seconds = kills and run.drawn.random() < 0.5, run.drawn.uniform(1, 8)
+        service.kill() if killed else service.stop()
         time.sleep(seconds)
         service.start()
-        return f"{'killed' if kills else 'stopped'} for {seconds:.1f} s"
+        return f"{'killed' if killed else 'stopped'} for {seconds:.1f} s"
 
     return Fault(name, cut)
