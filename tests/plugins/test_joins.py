@@ -359,7 +359,7 @@ def test_interval_joins_return_pairs_at_once_and_single_events_when_no_pair_is_p
 def test_interval_joins_pair_late_events_in_either_order_of_arrival(before: list[Any]) -> None:
     handler = joining(IntervalJoin, lower=-10 * SECOND, upper=-5 * SECOND)
     run = TestRun(job(handler, watermark_delay=1000)).add_watermark(at(10)).add_record(event(10, "left"), "l")
-    result = run.add_records([*before, event(2, "right")], "r").run()  # sources are merged by time, each in its own order
+    result = run.add_records([*before, event(2, "right")], "r").run()  # sources are merged by time
     arrived = [one[1] for one in result.records("seen") if one[1].value]
     assert [one.value for one in arrived] == (["left", "right"] if before else ["right", "left"])
     assert result.records("matches") == [("a", "left", "right")]

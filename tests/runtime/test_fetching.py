@@ -10,7 +10,6 @@ import pytest
 
 from amadou import Lookup
 from amadou.errors import LookupAnswerError, SpecError
-from amadou_runtime.core import fetching
 from amadou_runtime.core.fetching import fetched
 
 
@@ -159,7 +158,7 @@ def test_a_lookup_with_two_functions_is_refused() -> None:
         named.fetched_by(doubled)
 
 
-def test_an_async_function_that_blocks_the_event_loop_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_async_function_that_blocks_the_event_loop_is_an_error() -> None:
     released = threading.Event()
 
     async def block(keys: list[int]) -> dict[int, int]:
@@ -169,8 +168,7 @@ def test_an_async_function_that_blocks_the_event_loop_is_an_error(monkeypatch: p
     async def fetch(keys: list[int]) -> dict[int, int]:
         return doubled(keys)
 
-    monkeypatch.setattr(fetching, "_GRACE", 0.1)
-    answers = fetched(lookup(timeout=0.1, retries=0), block, [1])
+    answers = fetched(lookup(timeout=0.1, retries=0), block, [1], grace=0.1)
     assert "the function blocks the event loop" in str(answers[1])
     began = time.monotonic()
     assert fetched(lookup(), fetch, [1]) == {1: 2}
@@ -178,24 +176,29 @@ def test_an_async_function_that_blocks_the_event_loop_is_an_error(monkeypatch: p
     released.set()
 
 
+class LateService:
+    """A service whose first call ends after the timeout, while the second call runs."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+        self._threads: list[threading.Thread] = []
+        self._second_began = threading.Event()
+
+    def __call__(self, keys: list[int]) -> dict[int, str]:
+        self.calls.append(keys)
+        self._threads.append(threading.current_thread())
+        if len(self.calls) == 1:
+            self._second_began.wait(20)
+            return dict.fromkeys(keys, "late")
+        self._second_began.set()
+        self._threads[0].join(20)
+        return dict.fromkeys(keys, "on time")
+
+
 def test_the_answer_of_a_call_that_exceeds_the_timeout_is_not_used() -> None:
-    calls: list[list[int]] = []
-
-    def slow_at_first(keys: list[int]) -> dict[int, str]:
-        calls.append(keys)
-        if len(calls) == 1:
-            time.sleep(0.4)
-            return {1: "late"}
-        time.sleep(0.3)
-        return {1: "on time"}
-
-    assert fetched(lookup(timeout=0.35, retries=1), slow_at_first, [1]) == {1: "on time"}
-    assert len(calls) == 2
-
-    def slow(keys: list[int]) -> dict[int, str]:
-        time.sleep(0.5 if keys == [1] else 0.3)
-        return dict.fromkeys(keys, "answer")
-
-    answers = fetched(lookup(timeout=0.4, retries=0, concurrency=1, batch_size=1), slow, [1, 2])
+    service = LateService()
+    assert fetched(lookup(timeout=0.5, retries=1), service, [1]) == {1: "on time"}
+    assert service.calls == [[1], [1]]
+    answers = fetched(lookup(timeout=0.5, retries=0, concurrency=1, batch_size=1), LateService(), [1, 2])
     assert isinstance(answers[1], TimeoutError)  # its call ended while the second one ran
-    assert answers[2] == "answer"
+    assert answers[2] == "on time"
