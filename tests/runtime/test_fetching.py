@@ -22,22 +22,26 @@ def doubled(keys: list[int]) -> dict[int, int]:
 
 
 class Service:
-    """A service that counts its calls and its concurrent calls."""
+    """A service that counts its calls and its concurrent calls.
 
-    def __init__(self, seconds: float = 0.0, failures: int = 0) -> None:
-        self.seconds, self.failures = seconds, failures
+    :param together: number of concurrent calls for which calls wait
+    """
+
+    def __init__(self, together: int = 1, failures: int = 0) -> None:
+        self.together, self.failures = together, failures
         self.calls: list[list[int]] = []
         self.most = self._now = 0
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
 
     def __call__(self, keys: list[int]) -> dict[int, int]:
-        with self._lock:
+        with self._changed:
             self.calls.append(keys)
             self._now += 1
             self.most = max(self.most, self._now)
             fails = len(self.calls) <= self.failures
-        time.sleep(self.seconds)
-        with self._lock:
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most >= self.together, 20)
+            self._changed.wait_for(lambda: self.most > self.together, 0.02)  # another call would begin meanwhile
             self._now -= 1
         if fails:
             raise ConnectionError("reset")
@@ -45,7 +49,7 @@ class Service:
 
 
 def test_keys_are_looked_up_in_concurrent_batches() -> None:
-    service = Service(0.05)
+    service = Service(together=4)
     keys = list(range(100))
     assert fetched(lookup(batch_size=10, concurrency=4), service, keys) == doubled(keys)
     assert sorted(map(len, service.calls)) == [10] * 10
@@ -54,12 +58,16 @@ def test_keys_are_looked_up_in_concurrent_batches() -> None:
 
 def test_async_functions_look_up_batches_of_keys_concurrently() -> None:
     running, most = 0, 0
+    are_together = asyncio.Event()
 
     async def fetch(keys: list[int]) -> dict[int, int]:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.05)
+        if most == 4:
+            are_together.set()
+        await are_together.wait()
+        await asyncio.sleep(0.02)  # another call would begin meanwhile
         running -= 1
         return doubled(keys)
 
