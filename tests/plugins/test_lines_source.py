@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from amadou import Handler, Job, Param
 from amadou.errors import SourceError
 from amadou_plugins.connectors import CsvSource, JsonLinesSource, LinesSource, ParquetSource
-from amadou_plugins.connectors.files import lines_source as lines_module
+from amadou_plugins.connectors.files.lines_source import READ_SIZE
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -51,10 +51,12 @@ def test_lines_source_removes_a_byte_order_mark_only_at_the_beginning(tmp_path: 
     assert records(write(tmp_path / "views.txt", bom + b"1\n" + bom + b"2\n")) == [b"1", bom + b"2"]
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 7])
-def test_lines_do_not_depend_on_the_size_of_reads(tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_module, "_CHUNK", chunk)
-    assert records(write(tmp_path / "views.txt", b"ab\r\n\r\ncdef\r\rg\n\nh\r")) == b"ab,,cdef,,g,,h".split(b",")
+def test_lines_are_whole_wherever_a_read_of_a_large_file_ends(tmp_path: Path) -> None:
+    lines = b"ab\r\n\r\ncdef\r\rg\n\nh\r"
+    for end in range(len(lines) + 1):
+        before = b"x" * (READ_SIZE - end - 1)
+        path = write(tmp_path / "views.txt", before + b"\n" + lines)
+        assert records(path) == [before, *b"ab,,cdef,,g,,h".split(b",")]
 
 
 def test_lines_source_unpacks_compressed_files(tmp_path: Path) -> None:

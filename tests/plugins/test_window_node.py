@@ -440,17 +440,14 @@ def test_a_long_line_is_processed_and_a_line_that_is_too_long_is_an_error(node: 
     assert error["code"] == "too_long"
 
 
-def test_an_internal_error_affects_only_its_message(
-    monkeypatch: pytest.MonkeyPatch, node: Node, caplog: pytest.LogCaptureFixture
-):
-    add = MessageWindows._add
+def test_an_internal_error_affects_only_its_message(caplog: pytest.LogCaptureFixture):
+    class Failing(MessageWindows):
+        def _add(self, subject: Any, size: int, requests: list[int], events: list[Any]) -> None:
+            super()._add(subject, size, requests, events)
+            if "fail" in events:
+                raise RuntimeError("broken")
 
-    def failing(self: MessageWindows, subject: Any, size: int, requests: list[int], events: list[Any]) -> None:
-        add(self, subject, size, requests, events)
-        if "fail" in events:
-            raise RuntimeError("broken")
-
-    monkeypatch.setattr(MessageWindows, "_add", failing)
+    node = Node(LocalRunner("window-node", Failing()))
     others = [assign(number, number * MINUTE) for number in range(30)]
     answered = replies(node, *others, assign("fail", 15 * MINUTE, msg_id=2), *others)
     closed = replies(node, *(close(number * MINUTE) for number in range(30)))
@@ -665,28 +662,25 @@ def test_the_window_node_prints_nothing_for_an_empty_input():
 def test_lines_of_a_pipe_do_not_depend_on_the_size_of_reads():
     text = b"".join(b"%d\n" % (number**9) for number in range(300)) + b"\n\nend"
     for most in (1, 2, 7, 1000):
-        assert [each for lines in cut(text, most) for each in lines] == text.split(b"\n")
+        assert [each for lines in read_lines(text, most) for each in lines] == text.split(b"\n")
 
 
-def test_only_the_beginning_of_a_line_that_is_too_long_is_stored(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_pipe, "MOST_BYTES", 10)
-
-    (first, second, third) = (each for lines in cut(b"a" * 10 + b"\n" + b"b" * 100 + b"\nc", 4) for each in lines)
+def test_only_the_beginning_of_a_line_that_is_too_long_is_stored():
+    text = b"a" * 10 + b"\n" + b"b" * 100 + b"\nc"
+    (first, second, third) = (each for lines in read_lines(text, 4, longest=10) for each in lines)
 
     assert (first, third) == (b"a" * 10, b"c")
     assert 10 < len(second) <= 14
 
 
-def cut(text: bytes, most: int) -> Iterator[list[bytes]]:
-    """Yield the lines of a text that is read a few bytes at a time."""
+def read_lines(text: bytes, most: int, **settings: int) -> Iterator[list[bytes]]:
+    """Yield the lines of a text that is read a few bytes at a time, as `arriving` with these settings does."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     try:
         assert os.write(write, text) == len(text)
         os.close(write)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_pipe, "_CHUNK", most)
-            yield from _pipe.arriving(read)
+        yield from _pipe.arriving(read, read_size=most, **settings)
     finally:
         os.close(read)
 

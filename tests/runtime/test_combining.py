@@ -12,7 +12,6 @@ from amadou import FromPort, Handler, Job, KeyedEvent, MemorySink, MemorySource,
 from amadou.errors import CallbackError
 from amadou_plugins.aggregates import Count, First, Max, Mean, Sum, TopK
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, windowed
-from amadou_runtime.core import combining
 from amadou_runtime.core.combining import COMBINED, combiner_for
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.feeding import fed_records
@@ -171,8 +170,3 @@ def test_events_that_another_stage_feeds_are_combined() -> None:
         GroupBatch(GroupByKey(EmbeddedState()), [Chunk("fed", COMBINED, keyed.combined[0])], None)
     )
     assert (result.counts.events, result.counts.keys) == (100, 1)
-
-
-@pytest.fixture(autouse=True)
-def _low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combining, "_LEAST", 4)

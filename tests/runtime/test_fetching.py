@@ -10,7 +10,6 @@ import pytest
 
 from amadou import Lookup
 from amadou.errors import LookupAnswerError, SpecError
-from amadou_runtime.core import fetching
 from amadou_runtime.core.fetching import fetched
 
 
@@ -23,22 +22,26 @@ def doubled(keys: list[int]) -> dict[int, int]:
 
 
 class Service:
-    """A service that counts its calls and its concurrent calls."""
+    """A service that counts its calls and its concurrent calls.
 
-    def __init__(self, seconds: float = 0.0, failures: int = 0) -> None:
-        self.seconds, self.failures = seconds, failures
+    :param together: number of concurrent calls for which calls wait
+    """
+
+    def __init__(self, together: int = 1, failures: int = 0) -> None:
+        self.together, self.failures = together, failures
         self.calls: list[list[int]] = []
         self.most = self._now = 0
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
 
     def __call__(self, keys: list[int]) -> dict[int, int]:
-        with self._lock:
+        with self._changed:
             self.calls.append(keys)
             self._now += 1
             self.most = max(self.most, self._now)
             fails = len(self.calls) <= self.failures
-        time.sleep(self.seconds)
-        with self._lock:
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most >= self.together, 20)
+            self._changed.wait_for(lambda: self.most > self.together, 0.02)  # another call would begin meanwhile
             self._now -= 1
         if fails:
             raise ConnectionError("reset")
@@ -46,7 +49,7 @@ class Service:
 
 
 def test_keys_are_looked_up_in_concurrent_batches() -> None:
-    service = Service(0.05)
+    service = Service(together=4)
     keys = list(range(100))
     assert fetched(lookup(batch_size=10, concurrency=4), service, keys) == doubled(keys)
     assert sorted(map(len, service.calls)) == [10] * 10
@@ -55,12 +58,16 @@ def test_keys_are_looked_up_in_concurrent_batches() -> None:
 
 def test_async_functions_look_up_batches_of_keys_concurrently() -> None:
     running, most = 0, 0
+    are_together = asyncio.Event()
 
     async def fetch(keys: list[int]) -> dict[int, int]:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.05)
+        if most == 4:
+            are_together.set()
+        await are_together.wait()
+        await asyncio.sleep(0.02)  # another call would begin meanwhile
         running -= 1
         return doubled(keys)
 
@@ -159,7 +166,7 @@ def test_a_lookup_with_two_functions_is_refused() -> None:
         named.fetched_by(doubled)
 
 
-def test_an_async_function_that_blocks_the_event_loop_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_async_function_that_blocks_the_event_loop_is_an_error() -> None:
     released = threading.Event()
 
     async def block(keys: list[int]) -> dict[int, int]:
@@ -169,8 +176,7 @@ def test_an_async_function_that_blocks_the_event_loop_is_an_error(monkeypatch: p
     async def fetch(keys: list[int]) -> dict[int, int]:
         return doubled(keys)
 
-    monkeypatch.setattr(fetching, "_GRACE", 0.1)
-    answers = fetched(lookup(timeout=0.1, retries=0), block, [1])
+    answers = fetched(lookup(timeout=0.1, retries=0), block, [1], grace=0.1)
     assert "the function blocks the event loop" in str(answers[1])
     began = time.monotonic()
     assert fetched(lookup(), fetch, [1]) == {1: 2}
@@ -178,24 +184,29 @@ def test_an_async_function_that_blocks_the_event_loop_is_an_error(monkeypatch: p
     released.set()
 
 
+class LateService:
+    """A service whose first call ends after the timeout, while the second call runs."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+        self._threads: list[threading.Thread] = []
+        self._second_began = threading.Event()
+
+    def __call__(self, keys: list[int]) -> dict[int, str]:
+        self.calls.append(keys)
+        self._threads.append(threading.current_thread())
+        if len(self.calls) == 1:
+            self._second_began.wait(20)
+            return dict.fromkeys(keys, "late")
+        self._second_began.set()
+        self._threads[0].join(20)
+        return dict.fromkeys(keys, "on time")
+
+
 def test_the_answer_of_a_call_that_exceeds_the_timeout_is_not_used() -> None:
-    calls: list[list[int]] = []
-
-    def slow_at_first(keys: list[int]) -> dict[int, str]:
-        calls.append(keys)
-        if len(calls) == 1:
-            time.sleep(0.4)
-            return {1: "late"}
-        time.sleep(0.3)
-        return {1: "on time"}
-
-    assert fetched(lookup(timeout=0.35, retries=1), slow_at_first, [1]) == {1: "on time"}
-    assert len(calls) == 2
-
-    def slow(keys: list[int]) -> dict[int, str]:
-        time.sleep(0.5 if keys == [1] else 0.3)
-        return dict.fromkeys(keys, "answer")
-
-    answers = fetched(lookup(timeout=0.4, retries=0, concurrency=1, batch_size=1), slow, [1, 2])
+    service = LateService()
+    assert fetched(lookup(timeout=0.5, retries=1), service, [1]) == {1: "on time"}
+    assert service.calls == [[1], [1]]
+    answers = fetched(lookup(timeout=0.5, retries=0, concurrency=1, batch_size=1), LateService(), [1, 2])
     assert isinstance(answers[1], TimeoutError)  # its call ended while the second one ran
-    assert answers[2] == "answer"
+    assert answers[2] == "on time"
