@@ -2,7 +2,9 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,6 +42,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             version = ".".join(map(str, needed.args))
             item.add_marker(pytest.mark.skip(reason=f"needs Spark {version} or newer"))
     items.sort(key=lambda item: not any(part in item.path.as_posix() for part in _LONGEST))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print how long the files took that took longest, as `--durations` does for tests."""
+    if not terminalreporter.config.getoption("durations"):
+        return
+    seconds: Counter[str] = Counter()
+    for report in chain(*terminalreporter.stats.values()):
+        seconds[getattr(report, "fspath", "")] += getattr(report, "duration", 0)
+    terminalreporter.section("slowest files")
+    for file, taken in seconds.most_common(30):
+        terminalreporter.write_line(f"{taken:7.1f}s {file}")
+    terminalreporter.write_line(f"{seconds.total():7.1f}s in all files")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -228,6 +228,7 @@ class Connected(Recorder):
         self.connection = None
 
 
+@pytest.mark.on_spark("classes travel")
 def test_a_run_plays_a_copy_and_leaves_the_jobs_handler_as_it_is(test_run: MakeRun) -> None:
     test_job = job(Connected())
     for _ in range(2):
@@ -237,6 +238,7 @@ def test_a_run_plays_a_copy_and_leaves_the_jobs_handler_as_it_is(test_run: MakeR
     assert vars(test_job.handler) == {"here": []}
 
 
+@pytest.mark.on_spark("classes travel")
 def test_what_cannot_travel_is_told_before_the_first_batch(test_run: MakeRun) -> None:
     handler = Connected()
     handler.connection = sqlite3.connect(":memory:")

@@ -65,6 +65,7 @@ def test_a_component_is_woken_at_its_times_in_order_with_timers_and_leaves_nothi
     assert (result.keys(), result.counters) == ([], {"ticks": 4})
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(8)
 def test_times_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     run = test_run(job(Launch())).add_record(event(0, 3)).restart().add_watermark(at(1)).crash().add_watermark(at(2))
@@ -95,6 +96,7 @@ def test_a_component_that_calls_what_fails_names_it(test_run: MakeRun) -> None:
     assert (caught.value.callback, caught.value.key, caught.value.watermark) == ("tick", "k", at(5).isoformat())
 
 
+@pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
 def test_what_fails_is_undone_and_the_component_goes_on(test_run: MakeRun) -> None:
     run = test_run(job(Launch(), on_error="dead_letter")).add_record(event(0, 14)).add_watermark(at(3))

@@ -60,6 +60,7 @@ def test_a_failing_timer_has_fired_and_the_others_go_on(test_run: MakeRun) -> No
     assert letter.timers == [(at(101), "")]
 
 
+@pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
 def test_a_letter_tells_the_record_the_error_and_the_keys_state(test_run: MakeRun) -> None:
     run = run_of(test_run, event(1, "set")).add_watermark(at(1)).add_record(event(2, "fail"))
@@ -108,6 +109,7 @@ def test_events_before_a_records_bad_one_are_taken_back(test_run: MakeRun) -> No
     assert [letter.error.partition(":")[0] for letter in result.dead_letters] == ["KeyTypeError"]
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(19)
 def test_the_stream_goes_on_over_restarts_of_the_handlers_luck(test_run: MakeRun) -> None:
     records = [event(second, "fail" if second % 3 else "good", f"key-{second % 5}") for second in range(60)]
@@ -128,6 +130,7 @@ def test_trace_shows_what_failed(test_run: MakeRun) -> None:
     assert [[port for port, _ in entry.outputs] for entry in result.trace] == [["dead_letters"]] * 2
 
 
+@pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
 def test_letters_of_records_come_before_the_others_of_the_batch(engine: str) -> None:
     letters = MemorySink()
@@ -137,6 +140,7 @@ def test_letters_of_records_come_before_the_others_of_the_batch(engine: str) -> 
     assert [letter.callback for letter in letters.records] == ["key_event", "on_event"]
 
 
+@pytest.mark.on_spark("secrets in workers")
 @pytest.mark.rule(19)
 def test_a_letter_does_not_tell_a_secret(test_run: MakeRun) -> None:
     run = test_run(job(Guarding(), on_error="dead_letter"), params={"TOKEN": "sesame-4711"})

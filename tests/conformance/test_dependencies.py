@@ -143,6 +143,7 @@ def test_other_keys_and_other_sources_go_on(test_run: MakeRun) -> None:
     assert play.batch(activities=["b 11:31"]) == ["b 11:31: news 10:05 press 10:06 weather 11:30"]
 
 
+@pytest.mark.on_spark("order across partitions")
 def test_it_is_judged_across_all_keys(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(weather=["a 10:00"])
@@ -305,6 +306,7 @@ def test_a_bound_is_that_of_what_is_down(test_run: MakeRun) -> None:
         play.batch(activities=["a 11:02"])
 
 
+@pytest.mark.on_spark("restart")
 def test_held_events_survive_a_restart_and_a_crash(test_run: MakeRun) -> None:
     run = test_run(job(ON_WEATHER))
     play = Play(run)
@@ -332,6 +334,7 @@ def test_a_change_names_the_batches(test_run: MakeRun) -> None:
     assert told[1] == "5 4", "found down by an event that was held already"
 
 
+@pytest.mark.on_spark("errors of workers")
 def test_a_callback_that_fails_names_itself(test_run: MakeRun) -> None:
     class Failing(Enrich):
         def on_dependency_down(self, change: DependencyChange) -> None:
@@ -371,6 +374,7 @@ def test_there_is_no_state_where_there_is_no_key(test_run: MakeRun) -> None:
         play.batch(activities=["a 11:00"])
 
 
+@pytest.mark.on_spark("errors of workers")
 def test_more_than_may_be_held_ends_the_run(test_run: MakeRun) -> None:
     play = Play(test_run(job(DependsOn("activities", on="weather", max_held=2))))
     play.batch(weather=["a 10:00"])

@@ -21,6 +21,7 @@ def printed(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
+@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(18)
 def test_a_failing_event_names_handler_callback_key_and_record(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "fail", "a key")))
@@ -39,6 +40,7 @@ def test_the_callbacks_before_it_are_told(test_run: MakeRun) -> None:
     assert "Mistake: not this one" in last
 
 
+@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(18)
 def test_the_users_own_traceback_comes_first(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "fail")))
@@ -48,6 +50,7 @@ def test_the_users_own_traceback_comes_first(test_run: MakeRun) -> None:
     assert shown.index("not this one") < shown.index("Failing.on_event failed")
 
 
+@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(18)
 def test_a_failing_timer_names_itself(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "set")).add_watermark(at(200)))

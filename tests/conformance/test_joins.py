@@ -73,6 +73,7 @@ def found(records: list[Any], what: str) -> list[Any]:
     return [record[1:] for record in records if record[0] == what]
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(20)
 def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
     cheap, dear = Quote(1.5, ("bid",)), Quote(9.5)

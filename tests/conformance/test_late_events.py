@@ -57,6 +57,7 @@ def test_dropped_events_come_to_no_callback_and_leave_nothing(test_run: MakeRun)
     assert [entry.callback for entry in result.trace] == ["on_event", "dropped", "dropped", "on_event"]
 
 
+@pytest.mark.on_spark("commit")
 @pytest.mark.rule(13)
 def test_diverted_events_go_to_the_late_output_with_all_that_is_known_of_them(test_run: MakeRun) -> None:
     test_job = job(LateCounter(), late_events="divert")

@@ -48,6 +48,7 @@ def strict(bound: Any, **settings: Any) -> Any:
     return job(Strict(), on_error="dead_letter", max_dead_letters=bound, **settings)
 
 
+@pytest.mark.on_spark("restart")
 def test_one_more_than_a_number_ends_the_run_over_batches_and_restarts(test_run: MakeRun) -> None:
     run = test_run(strict(4)).add_records([event(1, "event"), event(2, "record")]).restart()
     run.add_records([event(3, "type"), event(4, "event"), event(5, "fine")])
@@ -103,6 +104,7 @@ def test_a_share_lets_the_first_failures_and_few_of_many_pass(test_run: MakeRun)
     assert len(run.run().dead_letters) == 11
 
 
+@pytest.mark.on_spark("crash")
 def test_a_batch_that_crashes_and_is_played_again_counts_its_letters_once(test_run: MakeRun) -> None:
     run = test_run(strict(2)).add_records([event(1, "event"), event(2, "record")]).crash().add_record(event(3, "fine"))
     assert len(run.run().dead_letters) == 2

@@ -155,6 +155,7 @@ def test_an_event_whose_key_cannot_be_found_does_not_disturb_others(test_run: Ma
     assert "the lookup's function key= failed on an event of the batch (KeyError: 'odd')" in letter.error
 
 
+@pytest.mark.on_spark("lookups")
 def test_a_service_that_fails_ends_the_run(test_run: MakeRun) -> None:
     run = test_run(job_of(Enriched())).add_record(event(1, "c1")).add_record(event(2, "broken"))
     with pytest.raises(
@@ -163,6 +164,7 @@ def test_a_service_that_fails_ends_the_run(test_run: MakeRun) -> None:
         run.run()
 
 
+@pytest.mark.on_spark("lookups")
 def test_only_events_that_need_the_key_become_dead_letters(test_run: MakeRun) -> None:
     result = (
         test_run(job_of(Careful(), on_error="dead_letter"))
@@ -176,11 +178,13 @@ def test_only_events_that_need_the_key_become_dead_letters(test_run: MakeRun) ->
     assert letter.error.endswith("cannot fetch the key 'broken': OSError: the service is broken")
 
 
+@pytest.mark.on_spark("lookups")
 def test_a_default_stands_for_what_cannot_be_fetched(test_run: MakeRun) -> None:
     result = test_run(job_of(Lenient())).add_record(event(1, "broken")).add_record(event(2, "c1")).run()
     assert result.records("out") == [["k", "unknown"], ["k", "Ann"]]
 
 
+@pytest.mark.on_spark("lookups")
 def test_answers_that_are_kept_are_there_without_the_service(
     test_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +232,7 @@ class Reports:
         self.batches.append(batch)
 
 
+@pytest.mark.on_spark("lookups")
 def test_a_batch_fetches_each_key_once_in_a_few_calls(engine: str, tmp_path: Path) -> None:
     counting, reports = Counting(tmp_path), Reports()
 

@@ -106,6 +106,7 @@ COUNTS = Counts(
 CALLS = {"key_event": 9, "on_event": 8, "on_timer_expired": 4, "minutes": 3}
 
 
+@pytest.mark.on_spark("commit")
 def test_a_run_comes_to_the_same_figures(engine: Any) -> None:
     reports = Reports()
     run(job(VIEWS, OTHERS, reports), engine=engine)

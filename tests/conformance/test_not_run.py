@@ -84,6 +84,7 @@ class Yielding(Timed):
         return yielding() if event.value else None
 
 
+@pytest.mark.on_spark("dead letters of workers")
 def test_it_becomes_a_letter_and_what_did_run_is_undone(test_run: MakeRun) -> None:
     run = test_run(job(Yielding(), on_error="dead_letter"))
     run.add_records([event(0, None, "good"), event(0, "odd", "bad")]).add_watermark(at(1)).end_batch()

@@ -178,6 +178,7 @@ RECORDS: dict[Any, str] = {
 }
 
 
+@pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(25, 31)
 def test_each_mistake_is_a_letter_and_the_others_go_on(test_run: MakeRun) -> None:
     run = test_run(job(Odd(), on_error="dead_letter"))
@@ -218,6 +219,7 @@ def test_without_letters_it_ends_the_run_and_names_the_record(test_run: MakeRun,
     assert repr(mistake) in str(failed.value)
 
 
+@pytest.mark.on_spark("values travel")
 @pytest.mark.rule(25)
 def test_what_is_nested_deep_comes_back(test_run: MakeRun) -> None:
     run = test_run(job(Odd())).add_record(event(1, "keep_sets")).end_batch()

@@ -42,6 +42,7 @@ def test_timers_of_a_key_fire_by_timestamp_then_tag(test_run: MakeRun) -> None:
     assert fired == [(1, "z"), (1.5, ""), (2, ""), (2, "a"), (2, "b")]
 
 
+@pytest.mark.on_spark("order across partitions")
 @pytest.mark.rule(6)
 def test_timers_of_all_keys_fire_by_timestamp_key_and_tag(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [7, 5], "b"))
@@ -63,6 +64,7 @@ def test_events_of_a_key_run_in_the_order_of_their_source_not_of_their_time(test
     assert [seen[4] for seen in run.run().records("seen")] == [0, 1, 2, 3]
 
 
+@pytest.mark.on_spark("order across partitions")
 @pytest.mark.rule(7)
 def test_many_events_keep_their_order_for_each_key(test_run: MakeRun) -> None:
     run = test_run(job(Recorder()))
@@ -72,6 +74,7 @@ def test_many_events_keep_their_order_for_each_key(test_run: MakeRun) -> None:
         assert [entry[4] for entry in seen if entry[1] == f"key-{key}"] == list(range(key, 300, 10))
 
 
+@pytest.mark.on_spark("order across partitions")
 @pytest.mark.rule(7)
 def test_sources_are_merged_by_event_time_with_ties_by_source_name(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "b", "a"))
@@ -88,6 +91,7 @@ def test_what_a_key_sees_does_not_depend_on_other_keys(test_run: MakeRun) -> Non
         assert [seen[4] for seen in run.run().records("seen") if seen[1] == "k"] == ["a1", "b2"]
 
 
+@pytest.mark.on_spark("order across partitions")
 @pytest.mark.rule(7)
 def test_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "a", "b"))

@@ -72,6 +72,7 @@ def rule(seconds: float, name: str, limit: int | None) -> KeyedEvent[Any]:
     return event(seconds, None if limit is None else Rule(limit), name)
 
 
+@pytest.mark.on_spark("references")
 def test_all_keys_of_a_batch_see_its_updates(test_run: MakeRun) -> None:
     """Rule b: whatever the times of the events and the order of the records."""
     test = test_run(job())
@@ -126,6 +127,7 @@ def test_values_are_not_shared(test_run: MakeRun) -> None:
     assert result.reference("rules") == {"a": Rule(3)}
 
 
+@pytest.mark.on_spark("references")
 def test_entries_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     """Rules b and 20."""
     test = test_run(job()).add_record(rule(1, "a", 3), "rules").restart()
@@ -137,6 +139,7 @@ def test_entries_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     assert after.records("out") == [("a", 3)]
 
 
+@pytest.mark.on_spark("references")
 def test_a_failed_batch_does_not_change_entries(test_run: MakeRun) -> None:
     """Rules b and 18."""
 
@@ -214,19 +217,10 @@ class Limited(Handler):
         self.seen.collect(subject, (event.value, self.limits.get(subject, event.value)))
 
 
-def test_a_port_can_update_a_reference(engine: str, test_run: MakeRun) -> None:
+@pytest.mark.on_spark("references")
+@pytest.mark.several_stages
+def test_a_port_can_update_a_reference(test_run: MakeRun) -> None:
     """Rules a and 36."""
-    if engine == "spark":
-        pytest.skip("see test_a_port_updates_a_reference_on_spark: the store groups cannot have several stages")
-    _check_fed(test_run)
-
-
-@pytest.mark.spark
-def test_a_port_updates_a_reference_on_spark(spark: Any) -> None:
-    _check_fed(lambda job: TestRun(job, engine="both", spark=spark))
-
-
-def _check_fed(test_run: Any) -> None:
     made = Job(
         "fed",
         stages={
@@ -330,6 +324,7 @@ def told(result: Any, new: bool = True) -> list[Any]:
     return [each for each in result.records("out", new=new) if each[0] != "timer"]
 
 
+@pytest.mark.on_spark("references")
 def test_keys_that_watch_are_told(test_run: MakeRun) -> None:
     """Rule d."""
     test = test_run(job(Watcher())).add_record(event(1, "watch", "k2"), "events")
@@ -368,6 +363,7 @@ def test_many_keys_watch(test_run: MakeRun) -> None:
     assert [each[0] for each in told(result)] == sorted(keys[::100])
 
 
+@pytest.mark.on_spark("references")
 def test_a_failure_of_the_callback_is_a_dead_letter(test_run: MakeRun) -> None:
     """Rules d and 19."""
     test = test_run(job(Watcher(), on_error="dead_letter"))
@@ -436,6 +432,7 @@ def seen(directory: Path) -> list[Any]:
     return [tuple(json.loads(line)) for path in paths for line in path.read_text().splitlines()]
 
 
+@pytest.mark.on_spark("references")
 def test_a_table_is_read_before_the_first_batch(engine: str, tmp_path: Path) -> None:
     """Rule e."""
     (tmp_path / "table").write_text("a 1\nb 2\n")

@@ -29,12 +29,14 @@ def details(records: list[tuple[object, ...]]) -> list[object]:
     return [record[4] for record in records]
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(8)
 def test_timers_and_state_survive_a_restart(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5, (6, "tag")])).restart().add_watermark(at(6))
     assert [seen[2::2] for seen in run.run().records("seen")] == [(5, ""), (6, "tag")]
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(8)
 def test_a_restart_begins_with_the_handler_anew(test_run: MakeRun) -> None:
     run = test_run(job(Counter())).add_records([event(0), event(0)]).restart().add_record(event(1))
@@ -43,6 +45,7 @@ def test_a_restart_begins_with_the_handler_anew(test_run: MakeRun) -> None:
     assert [timer.timestamp for timer in result.timers("k")] == [at(100)]
 
 
+@pytest.mark.on_spark("crash")
 @pytest.mark.parametrize("after", [0, 1, 2, None])
 @pytest.mark.rule(20)
 def test_a_batch_that_crashed_counts_once(test_run: MakeRun, after: int | None) -> None:
@@ -63,12 +66,14 @@ def test_a_batch_that_crashed_counts_once(test_run: MakeRun, after: int | None) 
     assert sink.records == result.records("seen")
 
 
+@pytest.mark.on_spark("crash")
 @pytest.mark.rule(20)
 def test_a_timer_that_fired_in_a_batch_that_crashed_fires_again_and_counts_once(test_run: MakeRun) -> None:
     run = test_run(job(Counter())).add_record(event(0)).add_watermark(at(100)).add_record(event(101)).crash(1)
     assert [seen[0] for seen in run.run().records("seen")] == ["event", "timer", "event"]
 
 
+@pytest.mark.on_spark("restart")
 def test_state_and_timers_can_be_put_in_place(test_run: MakeRun) -> None:
     run = test_run(job(Keeper()))
     run.set_state(Keeper.total, "k", 41).set_state("lists", "k", {"a": [1]}).set_state("history", "other", [[7]])
@@ -90,6 +95,7 @@ def test_state_and_timers_can_be_put_in_place_between_batches(test_run: MakeRun)
     assert (result.state("total", "k"), result.state("lists", "k"), result.timers("k")) == (52, {"a": [1]}, [])
 
 
+@pytest.mark.on_spark("restart")
 def test_all_of_the_state_can_be_taken_away(test_run: MakeRun) -> None:
     run = test_run(job(Keeper())).set_state(Keeper.history, "k", [[1]])
     assert run.add_record(event(1, "add_one", "other")).run().keys() == ["k", "other"]
@@ -97,6 +103,7 @@ def test_all_of_the_state_can_be_taken_away(test_run: MakeRun) -> None:
     assert run.end_batch().run().keys() == ["other"]  # a default that was written is there
 
 
+@pytest.mark.on_spark("restart")
 def test_runs_go_on_from_a_snapshot(test_run: MakeRun) -> None:
     first = test_run(job(Counter()), processing_time=at(7))
     first.add_record(event(0)).add_watermark(at(99)).run()

@@ -56,6 +56,7 @@ def test_what_is_dropped_is_counted_by_its_keys(test_run: MakeRun) -> None:
     assert result.records("seen") == []
 
 
+@pytest.mark.on_spark("restart")
 def test_what_is_kept_goes_on_when_it_is_declared_again(test_run: MakeRun) -> None:
     run = test_run(job(Plain(), retired={"window": "keep"}), snapshot=begun(test_run)).add_watermark(at(60))
     run.add_record(event(61))

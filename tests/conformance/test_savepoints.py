@@ -154,7 +154,7 @@ def scripts_with_moves(draw: st.DrawFn) -> Script:
     return attrs.evolve(script, steps=steps)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts_with_moves())
 @pytest.mark.rule(19)
 def test_a_job_that_is_moved_gives_what_it_gives_without_interruption(script: Script) -> None:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.conformance.handlers import SECOND, START, at, event, job
 from tests.conformance.model import UNPARSABLE, Given, Key, Mistake, Model, Program, Step, program_of
+from tests.conformance.stores import IN_PROCESS, embedded_on
 
 from amadou import DeadLetter, Handler, KeyedEvent, ListSpec, MapSpec, MemorySink, SinkSpec, Subject, ValueSpec
 from amadou_runtime import TestResult, TestRun
@@ -249,11 +250,12 @@ def scripts(draw: st.DrawFn, boundaries: tuple[str, ...], batches: int, records:
     )
 
 
-@settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(scripts((*BOUNDARIES, "restart", "crash"), batches=8, records=5))
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(scripts((*BOUNDARIES, "restart", "crash"), batches=8, records=5), st.sampled_from(IN_PROCESS))
 @pytest.mark.rule(2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 19, 20)
-def test_the_embedded_engine_gives_what_the_model_says(script: Script) -> None:
-    assert given_by_engine(script) == given_by_model(script)
+def test_each_store_gives_what_the_model_says(script: Script, store: str) -> None:
+    with embedded_on(store):
+        assert given_by_engine(script) == given_by_model(script)
 
 
 @pytest.mark.spark
@@ -309,16 +311,16 @@ def cut_inputs(draw: st.DrawFn, delay: int) -> list[tuple[Step, Step]]:
     return given
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(cut_inputs(delay=3))
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(cut_inputs(delay=3), st.sampled_from(IN_PROCESS))
 @pytest.mark.rule(21)
-def test_windows_are_the_same_however_the_input_is_cut(steps: list[tuple[Step, Step]]) -> None:
-    run = TestRun(job(WindowCounter(), "b", "a", watermark_delay=3))
-    for record, cut in steps:
-        play(run, *record)
-        if cut:
-            play(run, *cut)
-    result = run.run(flush=True)
+def test_windows_are_the_same_however_the_input_is_cut(steps: list[tuple[Step, Step]], store: str) -> None:
+    with embedded_on(store), TestRun(job(WindowCounter(), "b", "a", watermark_delay=3)) as run:
+        for record, cut in steps:
+            play(run, *record)
+            if cut:
+                play(run, *cut)
+        result = run.run(flush=True)
     expected = Counter((key, when // WINDOW) for (_, _, _, key, when, _), _ in steps)
     assert Counter(map(tuple, result.records("windows"))) == Counter((*which, n) for which, n in expected.items())
     assert (result.late, result.keys()) == ([], [])

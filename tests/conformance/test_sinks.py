@@ -12,6 +12,7 @@ from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import run
 
 
+@pytest.mark.on_spark("commit")
 @pytest.mark.rule(34)
 def test_each_of_several_sinks_gets_every_value(engine: str, tmp_path: Path) -> None:
     memory = MemorySink()

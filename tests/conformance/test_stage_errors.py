@@ -1,14 +1,17 @@
 """The errors of a job with several stages name the stage, and show the value of a port as the record."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.conformance.conftest import MakeRun
 from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
 
-from amadou import FailedBatch, Handler, KeyedEvent, Lookup, MemorySink, MemorySource, Subject, hookimpl
+from amadou import FailedBatch, Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, Subject, hookimpl
 from amadou.errors import AmadouError, CallbackError, TooManyDeadLettersError
 from amadou_runtime import TestRun, run
+
+pytestmark = pytest.mark.several_stages
 
 
 def failing(keys: list[str]) -> Mapping[str, str]:
@@ -50,22 +53,15 @@ class Untimed(Top):
         return KeyedEvent(record.page, "noon", record)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
-def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The arguments of test runs on an engine."""
-    if request.param == "embedded":
-        return {"engine": "embedded"}
-    return {"engine": "spark", "spark": request.getfixturevalue("spark")}
-
-
-def failure(settings: dict[str, Any], second: int, page: str = "/a", top: Handler | None = None) -> str:
+def failure(test_run: Callable[[Job], TestRun], second: int, page: str = "/a", top: Handler | None = None) -> str:
     """Return the error of a test run with a view."""
     job = top_pages(MemorySource(()), handlers=(Views(), top or Top()))
-    with TestRun(job, **settings) as script, pytest.raises(AmadouError) as caught:
+    with test_run(job) as script, pytest.raises(AmadouError) as caught:
         script.add_record(view(page, second)).add_record(view("/end", 400)).add_watermark().run()
     return str(caught.value)
 
 
+@pytest.mark.on_spark("errors of workers")
 @pytest.mark.parametrize(
     ("second", "page", "parts"),
     [
@@ -84,21 +80,21 @@ def failure(settings: dict[str, Any], second: int, page: str = "/a", top: Handle
         (5, "/late", ["Top.on_timer_expired failed", "stage     top", "record    timer 2025-01-01T00:02:00"]),
     ],
 )
-def test_the_error_of_a_callback_names_its_stage(
-    second: int, page: str, parts: list[str], settings: dict[str, Any]
-) -> None:
-    error = failure(settings, second, page)
+def test_the_error_of_a_callback_names_its_stage(second: int, page: str, parts: list[str], test_run: MakeRun) -> None:
+    error = failure(test_run, second, page)
     assert [part for part in parts if part not in error] == [], error
 
 
-def test_the_error_of_open_names_its_stage(settings: dict[str, Any]) -> None:
-    error = failure(settings, 5, top=Unopened())
+@pytest.mark.on_spark("errors of workers")
+def test_the_error_of_open_names_its_stage(test_run: MakeRun) -> None:
+    error = failure(test_run, 5, top=Unopened())
     assert "Unopened.open failed: OSError: no connection" in error
     assert "stage     top" in error
 
 
-def test_the_error_of_a_lookup_names_its_stage(settings: dict[str, Any]) -> None:
-    assert "stage top: the lookup names cannot fetch the key '/a'" in failure(settings, 5, top=Named())
+@pytest.mark.on_spark("errors of workers")
+def test_the_error_of_a_lookup_names_its_stage(test_run: MakeRun) -> None:
+    assert "stage top: the lookup names cannot fetch the key '/a'" in failure(test_run, 5, top=Named())
 
 
 @pytest.mark.parametrize(
@@ -109,7 +105,7 @@ def test_the_error_of_a_lookup_names_its_stage(settings: dict[str, Any]) -> None
     ],
 )
 def test_the_error_of_an_unusable_event_shows_the_event_and_the_value(top: Top, part: str) -> None:
-    error = failure({"engine": "embedded"}, 5, top=top)
+    error = failure(TestRun, 5, top=top)
     assert part in error
     assert "record    PageSum(page='/a', " in error
 
@@ -133,10 +129,11 @@ def test_the_line_about_a_failed_batch_names_the_stage() -> None:
     assert [batch.error for batch in failed] == ["stage top: Top.key_event failed: ValueError: the page /bad is bad"]
 
 
-def test_the_error_about_too_many_dead_letters_names_the_stage(settings: dict[str, Any]) -> None:
+@pytest.mark.on_spark("errors of workers")
+def test_the_error_about_too_many_dead_letters_names_the_stage(test_run: MakeRun) -> None:
     job = top_pages(MemorySource(()), letters=MemorySink(), on_error="dead_letter", max_dead_letters=0)
     with (
-        TestRun(job, **settings) as script,
+        test_run(job) as script,
         pytest.raises(TooManyDeadLettersError, match="stage top: dead letters: 1,"),
     ):
         script.add_record(view("/bad", 1)).add_record(view("/end", 400)).add_watermark().run()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conformance.handlers import START, at
+from tests.conformance.stores import IN_PROCESS, embedded_on
 
 from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Stage, Subject
 from amadou_runtime import TestRun
@@ -161,10 +162,11 @@ def processed(script: Script, **options: Any) -> list[Counter[Total]]:
         return [Counter(result.records("out", stage=f"s{number}")) for number in range(len(stages))]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scripts())
-def test_random_graphs_emit_what_one_pass_emits(script: Script) -> None:
-    assert processed(script) == expected(script)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scripts(), st.sampled_from(IN_PROCESS))
+def test_random_graphs_emit_what_one_pass_emits(script: Script, store: str) -> None:
+    with embedded_on(store):
+        assert processed(script) == expected(script)
 
 
 @pytest.mark.spark

@@ -26,15 +26,7 @@ from amadou_plugins.aggregates import Count, Sum
 from amadou_plugins.windows import TumblingWindow, WindowResult, windowed
 from amadou_runtime import TestRun, run
 
-pytestmark = pytest.mark.rule(36)
-
-
-@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
-def engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine. On Spark, several stages need the store *log*."""
-    if request.param == "spark":
-        request.getfixturevalue("spark")
-    return str(request.param)
+pytestmark = [pytest.mark.rule(36), pytest.mark.several_stages]
 
 
 @attrs.frozen
@@ -86,6 +78,7 @@ def two(receiver: Handler | None = None, **settings: Any) -> Job:
     return Job("two", stages={"second": second, "first": first})
 
 
+@pytest.mark.on_spark("stages")
 def test_a_value_has_the_time_of_the_callback_that_collected_it(test_run: MakeRun) -> None:
     """Rule a."""
     test = test_run(two()).add_event(event(1, [1, ("timer", 5)])).add_event(event(2, [2])).end_batch()
@@ -165,6 +158,7 @@ def test_a_delay_of_a_port_is_subtracted(test_run: MakeRun) -> None:
     assert result.watermark == at(15)
 
 
+@pytest.mark.on_spark("stages")
 def test_idle_sources_beside_a_port_do_not_hold_back(test_run: MakeRun) -> None:
     """Rule c."""
     first = Stage(Sender(), {"in": MemorySource()})
@@ -177,6 +171,7 @@ def test_idle_sources_beside_a_port_do_not_hold_back(test_run: MakeRun) -> None:
     assert test.run().stage("second").watermark == at(50)
 
 
+@pytest.mark.on_spark("stages")
 def test_values_are_ordered_by_time_and_key_and_keep_their_order(test_run: MakeRun) -> None:
     """Rule d."""
     test = test_run(two())
@@ -199,6 +194,7 @@ def test_values_before_1970_are_ordered_by_time_too(test_run: MakeRun) -> None:
     assert [each.value for each in test.run().events("fed")] == [("b", 2), ("a", 1)]
 
 
+@pytest.mark.on_spark("stages")
 def test_sources_and_ports_are_merged_by_time(test_run: MakeRun) -> None:
     """Rules d and 7 b."""
     first = Stage(Sender(), {"in": MemorySource()})
@@ -211,6 +207,7 @@ def test_sources_and_ports_are_merged_by_time(test_run: MakeRun) -> None:
     assert seen == ["own 2", Sent("k", 3), Sent("k", 4), "own 4"]
 
 
+@pytest.mark.on_spark("stages")
 def test_one_port_feeds_several_stages_and_a_sink(test_run: MakeRun) -> None:
     """Rule e: a stage that is not next in the chain, too."""
     relay = Relay()
@@ -260,6 +257,7 @@ def chain() -> Job:
     )
 
 
+@pytest.mark.on_spark("stages")
 def test_a_batch_fails_in_all_stages(test_run: MakeRun) -> None:
     """Rule e."""
     test = test_run(chain()).add_event(event(1, [1])).end_batch()
@@ -274,6 +272,7 @@ def test_a_batch_fails_in_all_stages(test_run: MakeRun) -> None:
     assert [each.value for each in result.stage("last").events()] == [("k", 10), ("k", 30)]
 
 
+@pytest.mark.on_spark("stages")
 def test_dead_letters_of_one_stage_leave_the_others(test_run: MakeRun) -> None:
     """Rule e."""
     job = chain()
@@ -285,6 +284,7 @@ def test_dead_letters_of_one_stage_leave_the_others(test_run: MakeRun) -> None:
     assert (letter.job, letter.source, letter.record) == ("chain.middle", "fed", event(2, Sent("k", 13)))
 
 
+@pytest.mark.on_spark("stages")
 @pytest.mark.parametrize("stage", ["first", "middle", "last"])
 def test_a_crash_in_any_stage_changes_nothing(test_run: MakeRun, stage: str) -> None:
     """Rules e and 20."""
@@ -298,6 +298,7 @@ def test_a_crash_in_any_stage_changes_nothing(test_run: MakeRun, stage: str) -> 
     assert script(test_run(chain()), crashes=True) == script(test_run(chain()), crashes=False)
 
 
+@pytest.mark.on_spark("stages")
 def test_a_restart_continues_with_state_and_watermarks(test_run: MakeRun) -> None:
     """Rules b and 20."""
     test = test_run(two()).add_event(event(10, [1])).end_batch().add_event(event(20, [1])).restart()
@@ -308,6 +309,7 @@ def test_a_restart_continues_with_state_and_watermarks(test_run: MakeRun) -> Non
     assert last.watermark == at(10)
 
 
+@pytest.mark.on_spark("stages")
 def test_a_snapshot_has_all_stages(test_run: MakeRun) -> None:
     """Rule e."""
     first = test_run(two()).add_event(event(10, [1])).end_batch()
@@ -318,6 +320,7 @@ def test_a_snapshot_has_all_stages(test_run: MakeRun) -> None:
     assert result.records("seen")[0] == ("event", "all", 20.0, 0.0 + 10.0, ("k", 2))
 
 
+@pytest.mark.on_spark("stages")
 def test_a_flush_reaches_each_stage(engine: str) -> None:
     """Rule f."""
     job = chain()
@@ -341,6 +344,7 @@ def test_a_flush_reaches_each_stage(engine: str) -> None:
     assert summary.counts.records == {"first.in": 1, "middle.fed": 2, "last.fed": 2}
 
 
+@pytest.mark.on_spark("stages")
 def test_a_run_that_ends_fires_the_due_timers_of_each_stage(engine: str) -> None:
     """Rule f."""
     job = chain()
@@ -352,6 +356,7 @@ def test_a_run_that_ends_fires_the_due_timers_of_each_stage(engine: str) -> None
     assert [each[:4] for each in seen] == [("event", "all", 1.0, None), ("timer", "all", 2.0, 10.0)]
 
 
+@pytest.mark.on_spark("stages")
 def test_windows_feed_windows(test_run: MakeRun) -> None:
     """Rule a: the vectorised path, too."""
     sums = TumblingWindow(timedelta(seconds=10), {"n": Count()})
@@ -403,6 +408,7 @@ def test_records_can_be_added_to_any_stage(test_run: MakeRun) -> None:
     ]
 
 
+@pytest.mark.on_spark("stages")
 def test_state_and_timers_of_a_stage_can_be_set(test_run: MakeRun) -> None:
     test = test_run(two()).set_state(Sender.sent, "k", 41).set_timer("k", at(5), stage="first")
     result = test.add_event(event(9, [1])).add_watermark().run()
@@ -434,6 +440,7 @@ class Broken(Handler):
         self.out.collect(subject, event.value)
 
 
+@pytest.mark.on_spark("stages")
 def test_a_value_that_cannot_be_encoded_names_the_port(test_run: MakeRun) -> None:
     class Typed(Broken):
         out = SinkSpec(int)

@@ -93,6 +93,7 @@ def test_state_of_each_key_is_its_own_whatever_the_type_of_the_key(test_run: Mak
     assert sorted(map(repr, result.keys())) == sorted(map(repr, keys))
 
 
+@pytest.mark.on_spark("values travel")
 @pytest.mark.rule(15)
 def test_keys_come_back_with_their_type(test_run: MakeRun) -> None:
     keys = ["1", b"1", 1, ("1", (b"1", 1))]
@@ -144,6 +145,7 @@ def test_a_late_event_writes_at_the_watermark(test_run: MakeRun) -> None:
     assert run.run().records("found") == [("a", {"a": 1}, ["a"]), ("none", {}, [])]
 
 
+@pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(16)
 def test_state_is_swept_without_any_access(test_run: MakeRun) -> None:
     run = test_run(job(Aging())).add_record(event(0, "a")).add_record(event(30, "b", "other")).add_watermark(at(59))
@@ -281,6 +283,7 @@ class Typed(Recorder):
             self.found.collect(subject, {name: state.value == VALUES[name] for name, state in states.items()})
 
 
+@pytest.mark.on_spark("values travel")
 @pytest.mark.rule(25)
 def test_a_value_comes_back_as_it_was_whatever_its_type(test_run: MakeRun) -> None:
     run = test_run(job(Typed())).add_record(event(0, "write")).restart().add_record(event(1))

@@ -11,6 +11,7 @@ from amadou import KeyedEvent
 from amadou.errors import CallbackError
 
 
+@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(1)
 def test_a_naive_timestamp_is_an_error_that_names_handler_and_record(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_record(KeyedEvent("k", datetime(2025, 1, 1), "the record"))
@@ -77,6 +78,7 @@ def test_the_slowest_source_holds_the_watermark(test_run: MakeRun) -> None:
     assert watermarks(run.run()) == [None, None, 10, 10, 20]
 
 
+@pytest.mark.on_spark("order across partitions")
 @pytest.mark.rule(2, 22)
 def test_the_slowest_partition_holds_its_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), watermark_delay=SECOND))
@@ -137,6 +139,7 @@ def test_nothing_moves_while_nothing_comes(test_run: MakeRun) -> None:
     assert (result.records("seen"), result.watermark) == ([], at(0))
 
 
+@pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(3)
 def test_when_all_sources_are_idle_the_watermark_rises_with_the_clock(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter(), idle_timeout=10, watermark_delay=2)).add_record(event(2, [60]))

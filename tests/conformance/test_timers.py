@@ -17,6 +17,7 @@ from tests.conformance.handlers import (
 )
 
 
+@pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(8)
 def test_a_timer_fires_once_when_the_watermark_reaches_it(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5])).add_watermark(at(5)).add_watermark(at(9))
@@ -122,6 +123,7 @@ def test_at_the_end_of_input_timers_beyond_the_watermark_stay_pending(test_run: 
     assert (result.records("seen"), len(result.timers("k"))) == ([], 2)
 
 
+@pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(12)
 def test_flush_sends_the_watermark_to_the_end_of_time(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [10**6, (5, "a")], "a")).add_record(event(1, [5], "b"))

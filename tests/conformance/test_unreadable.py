@@ -101,6 +101,7 @@ def test_state_that_cannot_be_read_ends_the_run_and_is_no_dead_letter(test_run: 
     assert back.add_record(event(50, "row")).run().records("found") == ["abc", ["abc"]]
 
 
+@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(17)
 def test_a_timer_that_cannot_read_state_ends_the_run(test_run: MakeRun) -> None:
     before = test_run(job(Noted(), on_error="dead_letter")).add_record(event(0)).add_record(event(0, "text"))
@@ -212,6 +213,7 @@ def test_a_migration_that_fails_names_key_spec_and_version(test_run: MakeRun, on
     assert 'return stored["name"]' in caught.value.user_traceback
 
 
+@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(17)
 def test_a_migration_that_fails_for_what_a_ttl_leaves_names_it_too(test_run: MakeRun) -> None:
     class PartlyMigrated(Aged):

@@ -50,6 +50,7 @@ class Closing(TumblingWindow):
         return super().on_timers(subject, whole, watermark)
 
 
+@pytest.mark.on_spark("classes travel")
 def test_a_test_run_gives_what_both_paths_give(test_run: MakeRun) -> None:
     run = test_run(job(TumblingWindow(TEN, Sum("n"))))
     result = run.add_records(records(1, 2, 3)).add_watermark().add_records(records(4, 12)).add_watermark(at(20)).run()

@@ -102,6 +102,7 @@ def test_new_and_removed_attributes_and_wider_unions_just_work(test_run: MakeRun
     assert written(test_run, Changed()).run().records("found") == [[ada, {"a": ada}, [ada], 5]]
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(17)
 def test_a_migration_covers_the_rest_and_goes_on_from_version_to_version(test_run: MakeRun) -> None:
     result = written(test_run, Migrated(), MigratedAgain()).run()
@@ -237,6 +238,7 @@ class Stumbling(Keeping):
     number = ValueSpec(int, version=1, migrate=lambda stored, _: 1 // 0)
 
 
+@pytest.mark.on_spark("crash")
 @pytest.mark.rule(17)
 def test_code_whose_first_batch_fails_leaves_the_state_to_the_code_before_it(test_run: MakeRun) -> None:
     run = written(test_run)

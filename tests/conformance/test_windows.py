@@ -115,6 +115,7 @@ class All(Recorded):
         self.record("counted", subject, window, value)
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(20)
 def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
     events = [event(second, View(float(second))) for second in (-5, -4, 1, 3, 2, 8)]
@@ -277,6 +278,7 @@ class Fails(Traffic):
             raise Mistake("the first minute")
 
 
+@pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
 def test_a_failing_close_becomes_a_letter_and_other_windows_close(test_run: MakeRun) -> None:
     run = test_run(job(Fails(), on_error="dead_letter")).add_records([event(1), event(61)]).add_watermark(at(200))
@@ -435,6 +437,7 @@ def test_windows_in_memory_are_shown_as_others(test_run: MakeRun) -> None:
     assert result.state("window", "b") == result.state("kept", "b") == {at(0): [2]}
 
 
+@pytest.mark.on_spark("restart")
 def test_windows_in_memory_are_lost_at_a_restart_and_counted_once(test_run: MakeRun) -> None:
     run = in_memory_run(test_run).restart().add_record(event(3, 3)).end_batch()
     assert run.run().counters == {"window.lost": 2}
@@ -443,6 +446,7 @@ def test_windows_in_memory_are_lost_at_a_restart_and_counted_once(test_run: Make
     assert (result.keys(), result.counters) == ([], {"window.lost": 2})
 
 
+@pytest.mark.on_spark("crash")
 def test_windows_in_memory_are_lost_in_a_crash_but_for_the_batch_that_is_played_again(test_run: MakeRun) -> None:
     run = in_memory_run(test_run).add_records([event(3, 3), event(4, 4, "c")]).crash(after=1).add_watermark(at(10))
     result = run.run()

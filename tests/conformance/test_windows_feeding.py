@@ -65,6 +65,7 @@ def test_one_step_of_the_watermark_closes_windows_and_those_that_they_feed(test_
     assert (result.keys(), result.counters) == ([], {})
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(21, 23)
 def test_other_batches_and_restarts_change_nothing(test_run: MakeRun) -> None:
     run = test_run(job(Feeding()))

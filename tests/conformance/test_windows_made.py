@@ -81,6 +81,7 @@ class Declaring(Recorder, VectorizedHandler):
         self.report("closed", subject, window.start, value)
 
 
+@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(27)
 def test_a_declared_window_and_one_made_at_run_time_do_not_take_over_what_they_cannot_read(test_run: MakeRun) -> None:
     declaring = Declaring()
