@@ -141,7 +141,9 @@ class Generator:
         if on_error == "dead_letter" and self.chance(0.3):
             then["fail"] = self.random.randint(0, 4)
         if self.chance(0.3):
-            then["do"] = [self.pick(["tell"], ["add", 1], ["put", "x", 1], ["append", 3], ["timer_after", 3, "put"], ["count"])]
+            then["do"] = [
+                self.pick(["tell"], ["add", 1], ["put", "x", 1], ["append", 3], ["timer_after", 3, "put"], ["count"])
+            ]
         return Component(component.name, component.kind, component.settings, then)
 
     def window(self, name: str, kind: str, is_fed: bool) -> Component:
@@ -318,4 +320,3 @@ class Generator:
         if name == "crash":
             return [name, self.pick(None, self.random.randint(0, 5)), self.pick(*stages).name]
         return [name]
-

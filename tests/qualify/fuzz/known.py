@@ -58,7 +58,15 @@ ALL = {
     )
 }  # fmt: skip
 GENERATED = frozenset(
-    ["early-split", "reference-ttl", "window-ttl", "idle-beside-port", "port-reference", "reference-sends", "filtered-idle"]
+    [
+        "early-split",
+        "reference-ttl",
+        "window-ttl",
+        "idle-beside-port",
+        "port-reference",
+        "reference-sends",
+        "filtered-idle",
+    ]
 )
 
 

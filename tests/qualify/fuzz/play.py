@@ -25,9 +25,7 @@ class Player:
         self.script = script
         self.engine = engine
         self.kinds = {stage.name: stage.kind for stage in script.stages}
-        self.given = {
-            stage.name: Given([], [], [], [], {}, 0, None, {}, {}) for stage in script.stages
-        }
+        self.given = {stage.name: Given([], [], [], [], {}, 0, None, {}, {}) for stage in script.stages}
         self.run = self.new_run(processing_time=START)
 
     def new_run(self, **start: Any) -> TestRun:
@@ -225,5 +223,3 @@ def of_timers(rows: Iterable[list[Any]]) -> list[Any]:
 
 def played(script: Script, **engine: Any) -> dict[str, Given]:
     return Player(script, **engine).play()
-
-

@@ -1,5 +1,6 @@
 """Makes a failing script smaller, as long as it fails in the same way."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,19 +11,20 @@ from tests.qualify.fuzz.scripts import Component, Script, Stage, Step
 Fails = Callable[[Script], bool]
 
 
-def shrunk(script: Script, fails: Fails, most: int = 2_000) -> Script:
+def shrunk(script: Script, fails: Fails, most: int = 1_000, seconds: float = 60) -> Script:
     """The smallest script that is reached by removing parts one after the other.
 
     :param fails: whether a script still fails
     :param most: number of scripts to try
+    :param seconds: time for it
     """
-    tried = 0
+    tried, until = 0, time.monotonic() + seconds
     is_smaller = True
     while is_smaller:
         is_smaller = False
         for candidate in candidates(script):
             tried += 1
-            if tried > most:
+            if tried > most or time.monotonic() > until:
                 return script
             if fails(candidate):
                 script, is_smaller = candidate, True
@@ -85,7 +87,9 @@ def smaller_stages(stage: Stage) -> Iterator[Stage]:
             for name in given:
                 rest = {each: value for each, value in given.items() if each != name}
                 smaller = attrs.evolve(component, **{part: rest})
-                yield attrs.evolve(stage, components=[*stage.components[:place], smaller, *stage.components[place + 1 :]])
+                yield attrs.evolve(
+                    stage, components=[*stage.components[:place], smaller, *stage.components[place + 1 :]]
+                )
 
 
 def without_feed(component: Component, target: str) -> Component:

@@ -26,9 +26,7 @@ class Clock:
         self.delay = {source.name: source.delay * MICRO for source in stage.sources}
         in_memory = any(component.settings.get("storage") == "memory" for component in stage.components)
         default = 5 * MICRO if in_memory else math.inf  # rule 3 b
-        self.idle = {
-            source.name: default if source.idle is None else source.idle * MICRO for source in stage.external
-        }
+        self.idle = {source.name: default if source.idle is None else source.idle * MICRO for source in stage.external}
 
     def raise_to(self, at: float | None) -> None:  # rule 2 c
         if at is not None and (self.watermark is None or at > self.watermark):

@@ -117,11 +117,7 @@ class JobModel:
 def given(stage: StageModel) -> Given:
     output = stage.output
     stage.expire()
-    state = {
-        KEYS.index(key): shown(stage, of)
-        for key, of in stage.keys.items()
-        if not of.is_empty()
-    }
+    state = {KEYS.index(key): shown(stage, of) for key, of in stage.keys.items() if not of.is_empty()}
     return Given(
         collected=output.collected,
         late=output.late,

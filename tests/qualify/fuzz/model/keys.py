@@ -7,7 +7,6 @@ from tests.qualify.fuzz.known import Rules
 from tests.qualify.fuzz.scripts import MICRO, Key, Stage
 
 
-
 def order(key: Key) -> Any:
     """Where a key stands among others (rule 6)."""
     return ("tuple", tuple(map(order, key))) if isinstance(key, tuple) else (type(key).__name__, key)
@@ -101,5 +100,3 @@ class KeyState:
     def is_empty(self) -> bool:  # rule 15 c
         stored = self.total is not None or self.names or self.history or self.timers or self.running
         return not (stored or self.is_watching or any(not of.is_empty() for of in self.components.values()))
-
-

@@ -34,6 +34,9 @@ KINDS: dict[str, Any] = {
     "latest": Latest,
 }
 AFTER_COMPONENTS = 1_000
+"""The place of timers of the handler: they fire after those of components (rule 23)."""
+MOST = 10_000
+"""Number of timers in a batch, so that a script that is made smaller cannot go on for ever."""
 
 
 class Mistake(Exception):  # noqa: N818 - it stands for the one of the handlers
@@ -179,7 +182,7 @@ class StageModel:
 
     def fire(self, mark: float) -> None:
         """Rules 5, 6 and 23."""
-        while True:
+        for _ in range(MOST):
             due: list[tuple[Any, ...]] = []
             for key, state in self.keys.items():
                 for place, component in enumerate(self.stage.components):
@@ -199,6 +202,7 @@ class StageModel:
                 component = self.stage.components[place]
                 call = CallModel(self, key, at, mark, component.name, is_timer=True, place=place)
                 call.fire_component(component)
+        raise RuntimeError("timers do not come to an end")
 
     def process(self, event: Keyed, mark: float | None) -> None:
         is_late = mark is not None and event.at < mark  # rule 13
