@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +126,9 @@ class Fuzz:
         numbers = range(self.chosen.first, self.chosen.first + self.chosen.scripts)
         with Shown("fuzz", self.chosen.scripts, "scripts") as shown, sessions(self.stores) as spark:
             tried, said = Counter(dict.fromkeys(self.stores, 0)), self.began
-            done = counted = 0
-            for number in numbers:
+            counted = 0
+            for done, number in enumerate(numbers, 1):
                 self.play_script(number, tried, spark, shown)
-                done += 1
                 is_last = done == self.chosen.scripts
                 if is_last or time.monotonic() > said + PROGRESS:
                     self.store(tried, number + 1)

@@ -5,7 +5,6 @@ from random import Random
 from typing import Any
 
 import attrs
-
 from tests.qualify.fuzz.known import Rules
 from tests.qualify.fuzz.scripts import KEYS, NAMES, UNPARSABLE, Component, Program, Script, Source, Stage, Step
 
@@ -104,6 +103,8 @@ class Generator:
     def windowed_stage(self, name: str) -> Stage:
         window = self.window("w0", self.pick("tumbling", "hopping", "session", "sliding", "count", "tumbling"), False)
         settings = {name: value for name, value in window.settings.items() if name != "on_late"}
+        if "vectorized-lost" not in self.rules.on:
+            settings.pop("storage", None)
         sources = [Source("events", delay=self.random.randint(0, 4), idle=self.pick(None, self.random.randint(1, 6)))]
         late, on_error = self.pick("deliver", "drop", "divert"), self.pick("fail", "fail", "dead_letter")
         return Stage(name, "windowed", sources, [Component("window", window.kind, settings)], late, on_error)
@@ -129,11 +130,7 @@ class Generator:
         if component.kind == "running":
             return component
         then: dict[str, Any] = {}
-        targets = [
-            later.name
-            for later in made[place + 1 :]
-            if later.kind in FEEDABLE and (later.settings.get("early") or [None])[0] != "every"
-        ]
+        targets = [later.name for later in made[place + 1 :] if is_feedable(later)]
         if targets and self.chance(0.5):
             then["feed"] = self.pick(*targets)
         if self.chance(0.4):
@@ -223,9 +220,8 @@ class Generator:
         tags = ["", "chain", "put", "cancel", "clear"]
         if stage.reference is not None:
             tags.append("entries")
-        if stage.components and stage.components[0].kind in FEEDABLE:
-            if (stage.components[0].settings.get("early") or [None])[0] != "every":
-                tags.append("window")
+        if stage.components and is_feedable(stage.components[0]):
+            tags.append("window")
         if self.is_feeding(stage):
             tags.append("send")
         if stage.on_error == "dead_letter":
@@ -320,3 +316,8 @@ class Generator:
         if name == "crash":
             return [name, self.pick(None, self.random.randint(0, 5)), self.pick(*stages).name]
         return [name]
+
+
+def is_feedable(component: Component) -> bool:
+    """Whether callbacks add events to a window in scripts."""
+    return component.kind in FEEDABLE and (component.settings.get("early") or [None])[0] != "every"

@@ -4,7 +4,6 @@ import traceback
 from typing import Any
 
 import attrs
-
 from tests.qualify.fuzz.known import LeftOut, Rules
 from tests.qualify.fuzz.model import given_by_model
 from tests.qualify.fuzz.play import differences, played

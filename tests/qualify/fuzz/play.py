@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-
-from amadou_plugins.windows import WindowResult
-from amadou_runtime import TestResult, TestRun
 from tests.qualify.fuzz.handlers import MICROSECOND, PLACES, START, answers_of, at, job_of, micros
 from tests.qualify.fuzz.model.job import Given
 from tests.qualify.fuzz.scripts import KEYS, MICRO, UNPARSABLE, Script, Stage, Step
+
+from amadou_plugins.windows import WindowResult
+from amadou_runtime import TestResult, TestRun
 
 COUNTED = (".late", ".evicted", ".lost", "counted")
 
@@ -184,8 +184,10 @@ def differences(actual: dict[str, Given], expected: dict[str, Given], in_order: 
         ]
         if in_order:
             parts.append(("order of timers", {"": of_timers(found.collected)}, {"": of_timers(wanted.collected)}))
-        for name in ("counters", "dropped", "watermark", "entries", "state"):
-            parts.append((name, {"": plain(getattr(found, name))}, {"": plain(getattr(wanted, name))}))
+        parts += [
+            (name, {"": plain(getattr(found, name))}, {"": plain(getattr(wanted, name))})
+            for name in ("counters", "dropped", "watermark", "entries", "state")
+        ]
         for name, of_found, of_wanted in parts:
             for key in sorted(of_found.keys() | of_wanted.keys(), key=str):
                 first, second = of_found.get(key, []), of_wanted.get(key, [])

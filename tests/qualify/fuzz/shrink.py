@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
-
 from tests.qualify.fuzz.scripts import Component, Script, Stage, Step
 
 Fails = Callable[[Script], bool]

@@ -3,7 +3,6 @@
 from typing import Any
 
 import attrs
-
 from tests.qualify.fuzz.known import Rules
 from tests.qualify.fuzz.model.stage import Sent, StageModel
 from tests.qualify.fuzz.scripts import KEYS, MICRO, Script, Step

@@ -117,7 +117,7 @@ class StageModel:
                 component.begin()
         for event in events:
             self.process(event, mark)
-        self.clock.observe([event[:2] + (event.at,) for event in events if event.source in self.clock.idle], now)
+        self.clock.observe([(*event[:2], event.at) for event in events if event.source in self.clock.idle], now)
 
     def keyed(self, records: list[list[Any]], fed: dict[str, list[Sent]]) -> list[Keyed]:
         """The events of a batch in their order (rule 7)."""
@@ -127,8 +127,7 @@ class StageModel:
                 continue
             queue: list[Keyed] = []
             if source.feed is not None:
-                for sent in in_order_of_callbacks(fed.get(source.feed, [])):
-                    queue.append(keyed_value(source.name, sent))
+                queue = [keyed_value(source.name, sent) for sent in in_order_of_callbacks(fed.get(source.feed, []))]
             own = [record for record in records if record[0] in ("record", "many") and record[2] == source.name]
             for record in sorted(own, key=lambda record: str(record[3])):
                 _, _, name, partition, *rest = record
@@ -290,7 +289,7 @@ class CallModel:
         try:
             body()
         except Mistake:
-            if before.expired_in == self.stage.number and self.is_timer:
+            if before.expired_in == self.stage.number:
                 self.meets("letter-state")
             key = KEYS.index(before.key)
             shown = before.shown()
