@@ -11,7 +11,6 @@ switched on with --with (see --known).
 
 import argparse
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,15 +20,13 @@ from typing import Any
 
 from tests.qualify.command import Shown, add_seed, end_on_signals, parser_of
 from tests.qualify.figures import Piece, read
-from tests.qualify.fuzz.engines import STORES, engine_on, is_on_spark
+from tests.qualify.fuzz.engines import STORES, can_play, engine_on, is_on_spark
 from tests.qualify.fuzz.features import features_of
 from tests.qualify.fuzz.generate import script_of
 from tests.qualify.fuzz.known import ALL, Rules
 from tests.qualify.fuzz.outcome import Outcome, outcome, smallest
 from tests.qualify.fuzz.scripts import Script, from_json, listing, to_json
 
-IN_MEMORY = Path("/dev/shm")
-"""Where views of logs are, if there is such a directory: half of the time would be spent on files."""
 PROGRESS = 10.0
 """Seconds from one line of progress to the next."""
 
@@ -60,8 +57,6 @@ def main() -> int:
     if unknown := {*stores} - {*STORES["both"]}:
         parser.error(f"unknown store {', '.join(sorted(unknown))}: use one of {', '.join(STORES['both'])}")
     end_on_signals()
-    if IN_MEMORY.is_dir():
-        tempfile.tempdir = str(IN_MEMORY)
     if chosen.script is not None:
         return play_file(chosen.script, stores, rules)
     if chosen.append and chosen.first is None:
@@ -152,6 +147,8 @@ class Fuzz:
         if self.chosen.show:
             shown.say(f"script {number}\n{listing(script)}")
         for store in self.stores:
+            if not can_play(store, script):
+                continue
             with engine_on(store, spark) as engine:
                 result = outcome(script, self.rules, engine)
                 if result.left_out:

@@ -1,23 +1,42 @@
 """The engines on which scripts are played: the embedded one on each store, and Spark on each store."""
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tests.conformance.conftest import ON_SPARK
 from tests.conformance.stores import IN_PROCESS, embedded_on
+from tests.qualify.fuzz.scripts import Script
 
 from amadou_runtime.testing.test_run import defaults
 
-SPARK = tuple(name for name in ON_SPARK if name != "spark-groups")
-"""The store `groups` cannot have several stages."""
-STORES = {"embedded": IN_PROCESS, "spark": SPARK, "both": (*IN_PROCESS, *SPARK)}
+STORES = {"embedded": IN_PROCESS, "spark": tuple(ON_SPARK), "both": (*IN_PROCESS, *ON_SPARK)}
 """The stores of each choice of an engine."""
+IN_MEMORY = Path("/dev/shm")
+
+
+@contextmanager
+def files_in_memory() -> Iterator[None]:
+    """Temporary files are in memory, where there is a directory for it: views of logs are many small files."""
+    before = tempfile.tempdir
+    if IN_MEMORY.is_dir():
+        tempfile.tempdir = str(IN_MEMORY)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def is_on_spark(store: str) -> bool:
     return store in ON_SPARK
+
+
+def can_play(store: str, script: Script) -> bool:
+    """Whether a store can have the stages of a script; see `ON_SPARK`."""
+    return store != "spark-groups" or len(script.stages) == 1
 
 
 @contextmanager
@@ -27,7 +46,7 @@ def engine_on(store: str, spark: Any) -> Iterator[dict[str, Any]]:
     :param spark: the session; only needed for stores on Spark
     """
     if not is_on_spark(store):
-        with embedded_on(store):
+        with files_in_memory(), embedded_on(store):
             yield {"engine": "embedded"}
         return
     from amadou_runtime.testing.spark_engine import SparkEngine
