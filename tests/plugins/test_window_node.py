@@ -540,7 +540,7 @@ def test_each_of_many_random_lines_gets_a_reply_with_its_msg_id(node: Node):
     random_ = random.Random(7)
     kinds: dict[str, int] = {}
     identified = 0
-    left = 100_000
+    left = 20_000
     while left:
         lines = [some_line(random_) for _ in range(min(left, random_.choice([1, 10, 1000, 5000])))]
         left -= len(lines)
@@ -554,9 +554,9 @@ def test_each_of_many_random_lines_gets_a_reply_with_its_msg_id(node: Node):
 
     assert {"assigned", "window_result", "closed", "windows"} <= kinds.keys()
     assert {kind.removeprefix("error ") for kind in kinds if kind.startswith("error ")} <= CODES
-    assert sum(kinds.values()) == 100_000
-    assert identified > 20_000
-    assert min(kinds[kind] for kind in ("assigned", "window_result", "closed", "windows")) > 100
+    assert sum(kinds.values()) == 20_000
+    assert identified > 4_000
+    assert min(kinds[kind] for kind in ("assigned", "window_result", "closed", "windows")) > 20
 
 
 # pipes

@@ -65,7 +65,7 @@ def by_key(records: list[Any]) -> dict[str, list[int]]:
 
 
 @given(batches)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_waiting_events_are_processed_once_in_order_never_too_far_ahead_and_never_late_by_waiting(
     script: list[tuple[list[Record], list[Record]]],
 ) -> None:
@@ -99,7 +99,7 @@ minutes = st.none() | st.integers(0, 60)
 
 
 @given(st.lists(st.tuples(minutes, minutes, minutes), min_size=1, max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_job_decides_that_dependencies_are_down_as_the_checkpoint_of_the_plugin_does(
     script: list[tuple[int | None, int | None, int | None]],
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,23 +72,31 @@ job = Job(
 RECORDS = ["a,1,1", "a,2,2", "nonsense", "a,3,9", "b,60,1", "more nonsense"]
 
 
-@pytest.fixture
-def dead_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file with the dead letters of a run in a new directory, which is the working directory."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "fence_job.py").write_text(JOB)
-    (tmp_path / "boards.txt").write_text("\n".join(RECORDS) + "\n")
-    result = command("run", "fence_job.py", "--engine", "embedded")
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the job and the files of its run. Tests get a copy."""
+    place = tmp_path_factory.mktemp("fence")
+    (place / "fence_job.py").write_text(JOB)
+    (place / "boards.txt").write_text("\n".join(RECORDS) + "\n")
+    result = command("run", "fence_job.py", "--engine", "embedded", cwd=place)
     assert result.returncode == 0, result.stderr
     assert "dead letters: 5" in result.stderr
-    every = "".join(path.read_text() for path in sorted((tmp_path / "letters").iterdir()))
-    (tmp_path / "all.jsonl").write_text(every)
+    every = "".join(path.read_text() for path in sorted((place / "letters").iterdir()))
+    (place / "all.jsonl").write_text(every)
+    return place
+
+
+@pytest.fixture
+def dead_letters(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file with the dead letters of a run in a new directory, which is the working directory."""
+    shutil.copytree(place, tmp_path, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path / "all.jsonl"
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     run = [str(Path(sys.executable).with_name("amadou")), *arguments]
-    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
 
 
 def run_tests(tmp_path: Path) -> str:

@@ -1,6 +1,7 @@
 """`amadou reproduce` writes tests for the dead letters of a job with several stages."""
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,23 +36,31 @@ job = top_pages(LinesSource("views.txt"), JsonLinesSink("top"), dead_letters=dea
 """
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the job and the files of its run. Tests get a copy."""
+    place = tmp_path_factory.mktemp("pages")
+    source = Path(top_pages.__file__).read_text()
+    (place / "pages_job.py").write_text(source + JOB)
+    (place / "views.txt").write_bytes(b"\n".join(VIEWS) + b"\n")
+    ran = command("run", "pages_job.py", "--engine", "embedded", "--flush", cwd=place)
+    assert "dead letters: 5" in ran.stderr, ran.stderr
+    return place
+
+
 @pytest.fixture
-def dead_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def dead_letters(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The directory with the dead letters of both stages, next to the job `pages_job.py`."""
+    shutil.copytree(place, tmp_path, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    source = Path(top_pages.__file__).read_text()
-    (tmp_path / "pages_job.py").write_text(source + JOB)
-    (tmp_path / "views.txt").write_bytes(b"\n".join(VIEWS) + b"\n")
-    ran = command("run", "pages_job.py", "--engine", "embedded", "--flush")
-    assert "dead letters: 5" in ran.stderr, ran.stderr
     yield tmp_path / "letters"
     sys.modules.pop("pages_job", None)
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     run = [str(Path(sys.executable).with_name("amadou")), *arguments]
-    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
 
 
 def outcome_of(file: str) -> str:

@@ -47,14 +47,22 @@ class Counter(Handler):
         self.out.collect(subject, [subject.key, subject.timer_tag])
 
 
-@pytest.fixture
-def savepoint(tmp_path: Path) -> Savepoint:
-    """A savepoint with thousands of keys."""
+@pytest.fixture(scope="module")
+def large_savepoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A savepoint with thousands of keys. Tests get a copy."""
+    directory = tmp_path_factory.mktemp("large") / "savepoint"
     with TestRun(job(Counter())) as test_run:
         for number, key in enumerate(KEYS):
             test_run.add_record(event(number % 30, number % 3 == 0, key))
         test_run.add_watermark().run()
-        test_run.savepoint(tmp_path / "savepoint")
+        test_run.savepoint(directory)
+    return directory
+
+
+@pytest.fixture
+def savepoint(large_savepoint: Path, tmp_path: Path) -> Savepoint:
+    """A savepoint with thousands of keys."""
+    shutil.copytree(large_savepoint, tmp_path / "savepoint")
     return Savepoint(tmp_path / "savepoint")
 
 
