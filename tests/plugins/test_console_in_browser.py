@@ -141,7 +141,9 @@ def shown_batches(chromium: Chromium) -> int:
 
 def test_a_page_opens_by_the_address_with_the_token(address: str, page: Chromium) -> None:
     assert page.path == address
-    assert any("404" in problem for problem in page.problems()) == (address == "/nothing")
+    problems = page.problems()
+    assert any("404" in problem for problem in problems) == (address == "/nothing")
+    assert [problem for problem in problems if "404" not in problem] == []
     assert page.driver.title.endswith(" – amadou")
     current = page.run("return Array.from(document.querySelectorAll('[aria-current=page]'), each => each.innerText)")
     assert current == [PAGES[path] for path in PAGES if ADDRESSES[path] == address]

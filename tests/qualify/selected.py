@@ -74,10 +74,10 @@ def run_tests(piece: Piece, words: Sequence[str]) -> None:
     for case in cases:
         if _outcome(case) == "failed":
             name = case.get("name", "")
-            path = case.get("classname", "").replace(".", "/") + ".py"
+            path = case.get("classname", "").replace(".", "/")
             problem = next(child.get("message", "") for child in case if child.tag in ("failure", "error"))
             piece.found(
-                f"{path}::{name}: {problem}"[:2000], f"scripts/test {shlex.quote(f'{path}.py::{name}')} -m '{ALL}'"
+                f"{path}.py::{name}: {problem}"[:2000], f"scripts/test {shlex.quote(f'{path}.py::{name}')} -m '{ALL}'"
             )
     if status not in (0, 1, 5) and not outcomes["failed"]:  # 1: tests have failed; 5: no tests were selected
         piece.found(f"pytest ended with status {status}", f"pytest {shlex.join(words)}")

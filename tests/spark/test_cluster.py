@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tests.qualify.faulted_run import FaultedRun, Setup
+from tests.qualify.faulted_run import BY_KEY, FaultedRun, Setup
 from tests.qualify.faults import CLUSTER_WORKER, EXECUTOR, WORKER, at_commit
 from tests.qualify.systems import SPARK_HOME, Systems, on_cluster
 from tests.spark.clusters import cluster
@@ -48,7 +48,8 @@ def test_a_job_that_is_submitted_with_a_wheel_loses_nothing_when_each_kind_of_pr
         spark_submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", made.url, "--py-files", str(wheel)]
         spark_submit += [word for pair in settings.pop("conf").items() for word in ("--conf", "=".join(pair))]
         settings["environment"]["PYSPARK_PYTHON"] = str(python)
-        run = FaultedRun(Setup(), tmp_path, 11, Systems(**{**settings, "launcher": spark_submit, "options": ()}))
+        systems = Systems(**{**settings, "launcher": spark_submit, "options": ()})
+        run = FaultedRun(Setup(store="log", **BY_KEY), tmp_path, 11, systems)
         outcome = run.run([EXECUTOR, at_commit("completed", whole_group=True), CLUSTER_WORKER, WORKER])
     assert outcome.is_right, outcome
     assert all(list((tmp_path / name).glob("app-*/*/stderr")) for name in ("one", "two")), "a worker had no executor"

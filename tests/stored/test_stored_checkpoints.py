@@ -21,6 +21,7 @@ ON_SPARK = {
     ("columns-tumbling", "groups"),
     ("columns-tumbling", "log-by-key"),
     ("stages", "log"),
+    ("fraud_rules", "log"),
     ("sensors", "groups"),
     ("top_pages", "log"),
 }
