@@ -98,13 +98,16 @@ def _stored(file: Path) -> Iterator[list[Any]]:
 
 
 def _versions() -> dict[str, str]:
+    """The versions of what is tried. The commit is the last one that changed the product."""
+
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
-    changed = git("status", "--porcelain", "--", "sdk", "runtime", "plugins")
+    product = ("--", "sdk", "runtime", "plugins")
+    changed = git("status", "--porcelain", *product)
     return {
         "version": version("amadou"),
-        "commit": git("rev-parse", "--short", "HEAD") + (" with changes" if changed else ""),
+        "commit": git("log", "-1", "--format=%h", *product) + (" with changes" if changed else ""),
         "spark": version("pyspark"),
         "python": platform.python_version(),
     }
