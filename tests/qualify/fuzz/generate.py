@@ -93,7 +93,9 @@ class Generator:
         return attrs.evolve(stage, on_change=[["entries"], *self.program(stage, ("", "chain", "put"), sends)])
 
     def reference(self, stage: str, before: Sequence[Stage]) -> Source:
-        return Source(f"ref_{stage}", reference=True)
+        machines = [each.name for each in before if each.kind == "machine"]
+        feed = self.pick(*machines) if machines and "port-reference" in self.rules.on else None
+        return Source(f"ref_{stage}", feed, reference=True)
 
     def lookup(self, on_error: str) -> dict[str, Any]:
         failures = [-1, -1, "dead_letter"] if on_error == "dead_letter" else [-1]
@@ -288,9 +290,9 @@ class Generator:
         return steps
 
     def record(self, stages: Sequence[Stage]) -> Step:
-        stage = self.pick(*(stage for stage in stages if stage.external or stage.reference))
+        stage = self.pick(*(stage for stage in stages if stage.external or is_updated(stage)))
         time = max(self.now + self.random.randint(-4, 6), 0)
-        if stage.reference is not None and (not stage.external or self.chance(0.2)):
+        if is_updated(stage) and (not stage.external or self.chance(0.2)):
             bad = [UNPARSABLE] if stage.on_error == "dead_letter" else []
             return ["update", stage.name, self.pick(*NAMES), time, self.pick(1, 2, 3, None, *bad)]
         source = self.pick(*stage.external)
@@ -321,3 +323,8 @@ class Generator:
 def is_feedable(component: Component) -> bool:
     """Whether callbacks add events to a window in scripts."""
     return component.kind in FEEDABLE and (component.settings.get("early") or [None])[0] != "every"
+
+
+def is_updated(stage: Stage) -> bool:
+    """Whether records of the script update the reference of a stage."""
+    return stage.reference is not None and stage.reference.feed is None

@@ -264,7 +264,9 @@ def job_of(script: Script) -> Job:
 def job_stage(stage: Stage, kinds: dict[str, str], is_feeding: bool) -> JobStage:
     sources: dict[str, Any] = {}
     for source in stage.sources:
-        if source.feed is not None:
+        if source.feed is not None and source.reference:
+            sources[source.name] = FromPort(source.feed, "feed", key_event=entry_of_value)
+        elif source.feed is not None:
             sources[source.name] = FromPort(source.feed, "results" if kinds[source.feed] == "windowed" else "feed")
         else:
             sources[source.name] = MemorySource(key_event=entry_of) if source.reference else MemorySource()
@@ -294,6 +296,11 @@ def entry_of(record: Any) -> KeyedEvent[Any]:
     if value == UNPARSABLE:
         raise Mistake
     return KeyedEvent(name, at(seconds), value)
+
+
+def entry_of_value(record: Any) -> KeyedEvent[Any]:
+    place, seconds, value = record
+    return KeyedEvent(NAMES[place % len(NAMES)], None if seconds is None else at(seconds), value["v"])  # type: ignore[arg-type]
 
 
 def answer(keys: Iterable[str]) -> dict[str, int]:

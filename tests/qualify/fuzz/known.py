@@ -55,6 +55,7 @@ ALL = {
             True,
             "beside a port, a source that is idle for exactly its idle_timeout holds the watermark back (3 b, 36 c)",
         ),
+        Known("port-reference", True, "a port that feeds a reference holds the watermark back (37 c)"),
         Known(
             "watermark-of-reference",
             True,

@@ -83,7 +83,6 @@ class StageModel:
         self.keys: dict[Key, KeyState] = {}
         self.output = Output()
         self.reference: dict[str, tuple[float, int | None]] = {}
-        self.entries: list[str] = []
         self.sent: list[Sent] = []
         self.number = 0
         """Of the batch."""
@@ -109,7 +108,7 @@ class StageModel:
         self.sent = []
         self.number += 1
         events = self.keyed(records, fed)
-        self.update([record for record in records if record[0] == "update"], mark)
+        self.update(self.updates(records, fed), mark)
         if mark is not None:
             self.fire(mark)
         for state in self.keys.values():
@@ -156,20 +155,29 @@ class StageModel:
             for component in state.components.values():
                 component.settle(-math.inf if self.mark is None else self.mark)
 
-    def update(self, updates: list[list[Any]], mark: float | None) -> None:
+    def updates(self, records: list[list[Any]], fed: dict[str, list[Sent]]) -> list[tuple[str, float, int | None]]:
+        """The updates of the reference in a batch: name, time and value of each."""
+        source = self.stage.reference
+        if source is not None and source.feed is not None:
+            sent = [keyed_value(source.name, one) for one in in_order_of_callbacks(fed.get(source.feed, []))]
+            return [(NAMES[KEYS.index(each.key) % len(NAMES)], each.at, each.value["v"]) for each in sent]
+        found = []
+        for _, _, name, at, value in (record for record in records if record[0] == "update"):
+            if value == UNPARSABLE:
+                assert source is not None
+                self.output.dead_letters.append(["key_event", source.name, None, None, "", None, None])
+            else:
+                found.append((name, at * MICRO, value))
+        return found
+
+    def update(self, updates: list[tuple[str, float, int | None]], mark: float | None) -> None:
         """Rule 37."""
         changed: set[str] = set()
         newest = -math.inf
-        for _, _, name, at, value in updates:
-            if value == UNPARSABLE:
-                assert self.stage.reference is not None
-                letter = ["key_event", self.stage.reference.name, None, None, "", None, None]
-                self.output.dead_letters.append(letter)
-                continue
-            time = at * MICRO
-            newest = max(newest, time)
-            if name not in self.reference or time >= self.reference[name][0]:
-                self.reference[name] = (time, value)
+        for name, at, value in updates:
+            newest = max(newest, at)
+            if name not in self.reference or at >= self.reference[name][0]:
+                self.reference[name] = (at, value)
                 changed.add(name)
         if not changed or self.stage.on_change is None:
             return
