@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,13 @@ def submitted() -> tuple[list[str], dict[str, str]]:
 @pytest.mark.needs_spark(4)
 def test_sigusr1_takes_a_savepoint_and_sigterm_to_all_processes_ends_the_run_after_the_batch(tmp_path: Path) -> None:
     with begun(tmp_path, *OWN, *JSON, "--savepoint-dir", str(tmp_path / "asked"), first="first") as started:
-        wait_for(lambda: list(tmp_path.glob("checkpoint/commits/[0-9]*")) != [], lambda: log(tmp_path))
+        wait_while_running(started, tmp_path, lambda: any(tmp_path.glob("checkpoint/commits/[0-9]*")))
         started.send_signal(signal.SIGUSR1)
-        wait_for(lambda: list(tmp_path.glob("asked/*/savepoint.json")) != [], lambda: log(tmp_path))
+        wait_while_running(started, tmp_path, lambda: any(tmp_path.glob("asked/*/savepoint.json")))
         bring(tmp_path, "wait")
-        wait_for((tmp_path / "here").exists, lambda: log(tmp_path))
+        wait_while_running(started, tmp_path, (tmp_path / "here").exists)
         os.killpg(started.pid, signal.SIGTERM)
-        let_go(tmp_path)
+        let_go(tmp_path, started)
         assert started.wait(PATIENCE) == 0, log(tmp_path)
     assert texts(tmp_path) == ["first", "wait"]
     (path,) = (tmp_path / "asked").iterdir()
@@ -61,7 +61,7 @@ def test_spark_submit_ends_after_the_batch(
     with in_a_batch(tmp_path, *command, *JSON, **environment) as started:
         # Ctrl-C goes to all processes, and the program that started spark-submit knows only its Java process.
         (os.killpg if number == signal.SIGINT else os.kill)(started.pid, number)
-        let_go(tmp_path)
+        let_go(tmp_path, started)
         assert started.wait(PATIENCE) == 0, log(tmp_path)
     assert texts(tmp_path) == ["wait"]
 
@@ -70,8 +70,7 @@ def test_a_second_sigterm_ends_a_run_in_the_batch(submitted: tuple[list[str], di
     command, environment = submitted
     with in_a_batch(tmp_path, *command, *JSON, **environment) as started:
         started.terminate()
-        wait_for(lambda: is_stopping(tmp_path), lambda: log(tmp_path))
-        assert started.poll() is None, log(tmp_path)
+        wait_while_running(started, tmp_path, lambda: is_stopping(tmp_path))
         started.terminate()
         assert started.wait(PATIENCE) == 128 + signal.SIGTERM, log(tmp_path)
     assert texts(tmp_path) == []
@@ -81,7 +80,7 @@ def test_a_second_sigterm_ends_a_run_in_the_batch(submitted: tuple[list[str], di
 def test_a_program_whose_batch_fails_after_sigterm_has_failed(tmp_path: Path) -> None:
     with in_a_batch(tmp_path, *OWN, *JSON, last="fail") as started:
         started.terminate()
-        let_go(tmp_path)
+        let_go(tmp_path, started)
         assert started.wait(PATIENCE) == 1, log(tmp_path)
     assert "ValueError: asked to fail" in log(tmp_path)
 
@@ -182,7 +181,7 @@ def in_a_batch(place: Path, *command: str, last: str = "", **environment: str) -
     :param last: one more record of the batch
     """
     with begun(place, *command, first=f"wait\n{last}" if last else "wait", **environment) as started:
-        wait_for((place / "here").exists, lambda: log(place))
+        wait_while_running(started, place, (place / "here").exists)
         yield started
 
 
@@ -196,9 +195,15 @@ def is_stopping(place: Path) -> bool:
     return "the run ends after the current batch" in (place / "log").read_text()
 
 
-def let_go(place: Path) -> None:
+def wait_while_running(started: subprocess.Popen[bytes], place: Path, done: Callable[[], bool]) -> None:
+    """Wait until something is true. Fail if the program ends before."""
+    wait_for(lambda: done() or started.poll() is not None, lambda: log(place))
+    assert started.poll() is None, log(place)
+
+
+def let_go(place: Path, started: subprocess.Popen[bytes]) -> None:
     """Let the batch go on as soon as the program is going to stop."""
-    wait_for(lambda: is_stopping(place), lambda: log(place))
+    wait_while_running(started, place, lambda: is_stopping(place))
     (place / "go").touch()
 
 
