@@ -15,7 +15,7 @@ from amadou_runtime.core.dependencies import check_held
 from amadou_runtime.core.events import FED, Chunk
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
-from amadou_runtime.core.references import ReferenceTable, new_tables, read_table, told_tables, with_updates
+from amadou_runtime.core.references import ReferenceTable, new_tables, notifies_keys, read_table, with_updates
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, newest_of
@@ -184,7 +184,7 @@ class Embedded:
         for source, table in self._tables.items():
             name = self._job.reference_sources[source].name
             self.references[name], _ = read_table(table, self._keying[source], self.references[name], now)
-            if not told_tables(self._job):
+            if not notifies_keys(self._job):
                 self.references[name].merge()
 
     def store(self, result: BatchResult) -> BatchResult:
