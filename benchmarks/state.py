@@ -10,7 +10,7 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from throughput import names_of, numbers, setting
 
 CASES = (*STEADY, "written", "restart")
 TRIAL_KEYS = 100_000
-console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=150)
+console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=170)
 
 
 def main() -> int:
@@ -162,7 +162,7 @@ class Benchmark:
             return run_in(own, store, doing, batches)
 
     @contextmanager
-    def _session(self, case: Case, peer: str, tried: Mapping[str, str] | None = None) -> Iterator[OwnSession]:
+    def _session(self, case: Case, peer: str, tried: dict[str, str] | None = None) -> Iterator[OwnSession]:
         """Start a session without local files, with the settings that are fastest for the peer, and warm it up.
 
         :param tried: settings to use instead
@@ -188,7 +188,7 @@ class Benchmark:
             console.print(f"settings of {peer} for {case.title}: {label_of(self._fastest[job])}")
         return self._fastest[job]
 
-    def _try(self, case: Case, peer: str, settings: Mapping[str, str]) -> float:
+    def _try(self, case: Case, peer: str, settings: dict[str, str]) -> float:
         """Return the median time of a batch with settings."""
         options = self._options
         count = options.warmup + options.batches
