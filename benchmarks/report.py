@@ -31,6 +31,7 @@ class Run:
 
     :param seconds: seconds of each measured batch, including no-data batches before the next batch with data
     :param cpu: seconds of CPU time of each measured batch, including no-data batches before the next batch with data
+    :param counts: number of events in each measured batch
     :param idle_seconds: seconds of each no-data batch, at the end or in between
     :param idle_between: number of no-data batches between batches with data
     :param round: number of the round; 0 in a trial of settings
@@ -43,6 +44,7 @@ class Run:
     warmup: int
     seconds: list[float]
     cpu: list[float]
+    counts: list[int]
     idle_seconds: list[float]
     idle_between: int
     batches: list[Batch]
@@ -73,6 +75,7 @@ class Run:
             warmup,
             [batch.seconds for batch in measured],
             [batch.cpu for batch in measured],
+            [batch.events for batch in measured],
             [batch.seconds for batch in batches if not batch.events],
             sum(not batch.events for batch in between),
             batches,
@@ -85,14 +88,19 @@ class Run:
         return median(self.seconds)
 
     @property
+    def rates(self) -> list[float]:
+        """Events per second in each measured batch."""
+        return [count / seconds for count, seconds in zip(self.counts, self.seconds, strict=True)]
+
+    @property
     def rate(self) -> float:
         """Events per second."""
-        return self.events / self.median_seconds
+        return median(self.rates)
 
     @property
     def cpu_micros(self) -> float:
         """Microseconds of CPU time per event."""
-        return 1e6 * sum(self.cpu) / (self.events * len(self.cpu))
+        return 1e6 * sum(self.cpu) / sum(self.counts)
 
     @property
     def agrees(self) -> bool:
@@ -180,7 +188,7 @@ def summary(runs: list[Run], base: str = BASE) -> list[dict[str, Any]]:
                     "median": median(seconds),
                     "min": min(seconds),
                     "max": max(seconds),
-                    "events_per_second": chosen[0].events / median(seconds),
+                    "events_per_second": median(rate for run in chosen for rate in run.rates),
                     "cpu_micros": median(run.cpu_micros for run in chosen),
                     f"throughput_to_{base}": _ratio(chosen, runs, base, keys),
                     "cost_to_fewest_keys": _inverse(_ratio(chosen, runs, peer, fewest)),
