@@ -31,6 +31,10 @@ class Run:
 
     :param seconds: seconds of each measured batch, including no-data batches before the next batch with data
     :param cpu: seconds of CPU time of each measured batch, including no-data batches before the next batch with data
+<<<<<<< HEAD
+=======
+    :param counts: number of events in each measured batch
+>>>>>>> w/bench
     :param idle_seconds: seconds of each no-data batch, at the end or in between
     :param idle_between: number of no-data batches between batches with data
     :param round: number of the round; 0 in a trial of settings
@@ -43,6 +47,10 @@ class Run:
     warmup: int
     seconds: list[float]
     cpu: list[float]
+<<<<<<< HEAD
+=======
+    counts: list[int]
+>>>>>>> w/bench
     idle_seconds: list[float]
     idle_between: int
     batches: list[Batch]
@@ -64,7 +72,12 @@ class Run:
     ) -> "Run":
         """Create a run from its batches as reported by Spark."""
         measured = with_data(batches)[warmup:]
+<<<<<<< HEAD
         idle = [number for number, batch in enumerate(batches) if not batch.events]
+=======
+        busy = [number for number, batch in enumerate(batches) if batch.events]
+        between = batches[busy[0] : busy[-1]]
+>>>>>>> w/bench
         return cls(
             peer,
             keys,
@@ -72,8 +85,14 @@ class Run:
             warmup,
             [batch.seconds for batch in measured],
             [batch.cpu for batch in measured],
+<<<<<<< HEAD
             [batches[number].seconds for number in idle],
             sum(any(batch.events for batch in batches[number:]) for number in idle),
+=======
+            [batch.events for batch in measured],
+            [batch.seconds for batch in batches if not batch.events],
+            sum(not batch.events for batch in between),
+>>>>>>> w/bench
             batches,
             output,
             expected,
@@ -84,9 +103,19 @@ class Run:
         return median(self.seconds)
 
     @property
+    def rates(self) -> list[float]:
+        """Events per second in each measured batch."""
+        return [count / seconds for count, seconds in zip(self.counts, self.seconds, strict=True)]
+
+    @property
     def rate(self) -> float:
         """Events per second."""
-        return self.events / self.median_seconds
+        return median(self.rates)
+
+    @property
+    def cpu_micros(self) -> float:
+        """Microseconds of CPU time per event."""
+        return 1e6 * sum(self.cpu) / sum(self.counts)
 
     @property
     def cpu_micros(self) -> float:
@@ -179,7 +208,11 @@ def summary(runs: list[Run], base: str = BASE) -> list[dict[str, Any]]:
                     "median": median(seconds),
                     "min": min(seconds),
                     "max": max(seconds),
+<<<<<<< HEAD
                     "events_per_second": chosen[0].events / median(seconds),
+=======
+                    "events_per_second": median(rate for run in chosen for rate in run.rates),
+>>>>>>> w/bench
                     "cpu_micros": median(run.cpu_micros for run in chosen),
                     f"throughput_to_{base}": _ratio(chosen, runs, base, keys),
                     "cost_to_fewest_keys": _inverse(_ratio(chosen, runs, peer, fewest)),

@@ -137,7 +137,7 @@ def test_the_report_of_a_failed_batch_names_its_stage() -> None:
 
 @pytest.mark.on_spark("errors of workers")
 def test_the_error_about_too_many_dead_letters_names_its_stage(test_run: MakeRun) -> None:
-    job = top_pages(MemorySource(()), letters=MemorySink(), on_error="dead_letter", max_dead_letters=0)
+    job = top_pages(MemorySource(()), dead_letters=MemorySink(), on_error="dead_letter", max_dead_letters=0)
     with (
         test_run(job) as script,
         pytest.raises(TooManyDeadLettersError, match="stage top: dead letters: 1,"),
