@@ -30,11 +30,8 @@ from report import Run
 from rich.console import Console
 from sessions import WARM_UP_BATCHES, WARM_UP_EVENTS, WARM_UP_KEYS, OwnSession
 from throughput import ABOUT_RUNS, add_measuring_options
-<<<<<<< HEAD
-=======
 
 from amadou import BatchReport, hookimpl
->>>>>>> w/bench
 
 PARTITIONS = 4
 SPARK_KAFKA = (

@@ -31,10 +31,7 @@ class Run:
 
     :param seconds: seconds of each measured batch, including no-data batches before the next batch with data
     :param cpu: seconds of CPU time of each measured batch, including no-data batches before the next batch with data
-<<<<<<< HEAD
-=======
     :param counts: number of events in each measured batch
->>>>>>> w/bench
     :param idle_seconds: seconds of each no-data batch, at the end or in between
     :param idle_between: number of no-data batches between batches with data
     :param round: number of the round; 0 in a trial of settings
@@ -47,10 +44,7 @@ class Run:
     warmup: int
     seconds: list[float]
     cpu: list[float]
-<<<<<<< HEAD
-=======
     counts: list[int]
->>>>>>> w/bench
     idle_seconds: list[float]
     idle_between: int
     batches: list[Batch]
@@ -72,12 +66,8 @@ class Run:
     ) -> "Run":
         """Create a run from its batches as reported by Spark."""
         measured = with_data(batches)[warmup:]
-<<<<<<< HEAD
-        idle = [number for number, batch in enumerate(batches) if not batch.events]
-=======
         busy = [number for number, batch in enumerate(batches) if batch.events]
         between = batches[busy[0] : busy[-1]]
->>>>>>> w/bench
         return cls(
             peer,
             keys,
@@ -85,14 +75,9 @@ class Run:
             warmup,
             [batch.seconds for batch in measured],
             [batch.cpu for batch in measured],
-<<<<<<< HEAD
-            [batches[number].seconds for number in idle],
-            sum(any(batch.events for batch in batches[number:]) for number in idle),
-=======
             [batch.events for batch in measured],
             [batch.seconds for batch in batches if not batch.events],
             sum(not batch.events for batch in between),
->>>>>>> w/bench
             batches,
             output,
             expected,
@@ -116,11 +101,6 @@ class Run:
     def cpu_micros(self) -> float:
         """Microseconds of CPU time per event."""
         return 1e6 * sum(self.cpu) / sum(self.counts)
-
-    @property
-    def cpu_micros(self) -> float:
-        """Microseconds of CPU time per event."""
-        return 1e6 * sum(self.cpu) / (self.events * len(self.cpu))
 
     @property
     def agrees(self) -> bool:
@@ -208,11 +188,7 @@ def summary(runs: list[Run], base: str = BASE) -> list[dict[str, Any]]:
                     "median": median(seconds),
                     "min": min(seconds),
                     "max": max(seconds),
-<<<<<<< HEAD
-                    "events_per_second": chosen[0].events / median(seconds),
-=======
                     "events_per_second": median(rate for run in chosen for rate in run.rates),
->>>>>>> w/bench
                     "cpu_micros": median(run.cpu_micros for run in chosen),
                     f"throughput_to_{base}": _ratio(chosen, runs, base, keys),
                     "cost_to_fewest_keys": _inverse(_ratio(chosen, runs, peer, fewest)),
