@@ -113,7 +113,8 @@ def _soak(piece: Piece) -> str:
         f"## {piece.get('events', samples[-1]['events']):,} events in one run\n\n"
         f"From {options['source']} to {options['source']}, on the store `{options['store']}`, {options['pace']:,} "
         f"events in a batch; {_origin(piece)}, {piece['date']}, {piece['seconds']:,} seconds. Compared with the model: "
-        f"{piece.get('results', 0):,} results, {differences}. The trend is that of the second half.\n\n"
+        f"{piece.get('results', 0):,} results, {differences}. The trend is that of the second half"
+        f"{'' if piece.get('is_judged', True) else '; the run is too short to be judged by it'}.\n\n"
         + _table(columns, rows)
     )
 

@@ -28,6 +28,8 @@ AHEAD = 3
 """Batches for which there are events."""
 FLAT = 0.1
 """Share of its mean by which a figure may grow in the second half."""
+JUDGED_FROM = 240
+"""Batches of a run whose second half has to be flat: until then, Spark has not removed old versions of the state."""
 MEGA = 1_000_000
 
 
@@ -48,7 +50,7 @@ class Sample:
 
     def __str__(self) -> str:
         return (
-            f"{self.events:,} events: python {self.python:.0f} MB, java {self.java:.0f} MB, workers {self.workers:.0f} "
+            f"python {self.python:.0f} MB, java {self.java:.0f} MB, workers {self.workers:.0f} "
             f"MB, state {self.state:.2f} MB in {self.entries:,} entries, checkpoint {self.checkpoint:.1f} MB"
         )
 
@@ -111,6 +113,11 @@ def _soak(chosen: argparse.Namespace, directory: Path, piece: Piece, shown: Show
     for name, grows in growing.items():
         shown.say(f"{name}: {grows:+.2f} in a million events")
     assert run.outcome.is_right, f"{run.outcome}\n{directory}"
+    is_judged = len(completed(run.directory)) >= JUDGED_FROM
+    piece.measured(is_judged=is_judged)
+    if not is_judged:
+        shown.say(f"too short to be judged: it has fewer than {JUDGED_FROM} batches")
+        return
     steep = [name for name in FIGURES if growth(samples, name) > FLAT]
     assert not steep, f"{', '.join(steep)}: grew by more than {FLAT:.0%} in the second half"
 
