@@ -27,7 +27,7 @@ def of_stage(stage: Stage) -> Iterator[str]:
     if any(source.idle is not None for source in stage.sources):
         yield "idle_timeout"
     if stage.reference is not None:
-        yield "reference"
+        yield "reference" if stage.reference.feed is None else "reference of a port"
     if stage.on_change is not None:
         yield "on_reference_changed"
     if stage.lookup is not None:

@@ -59,6 +59,8 @@ class Generator:
             Source(f"from_{stage.name}", stage.name, delay=self.pick(0, 0, self.random.randint(1, 4)))
             for stage in self.random.sample(list(before), self.random.randint(1, min(2, len(before))) if before else 0)
         ]
+        if "port-reference" in self.rules.on and self.chance(0.3):
+            sources = []  # a port then feeds the reference alone
         if not sources or self.chance(0.35):
             if sources and "idle-beside-port" not in self.rules.on:
                 idle = None
