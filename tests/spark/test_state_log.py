@@ -58,7 +58,9 @@ def test_large_batches_are_divided_into_segments(tmp_path: Path) -> None:
     assert max(map(len, segments.segments.values())) < 2 * log_segments.SEGMENT_BYTES
 
 
-@pytest.mark.parametrize(("entries", "value"), [(500, 1_000), (20, 25_000), (15_000, 20)])
+@pytest.mark.parametrize(
+    ("entries", "value"), [(500, 1_000), (20, 25_000), pytest.param(15_000, 20, marks=pytest.mark.qualify)]
+)
 def test_a_merge_has_a_small_part_of_the_log_in_memory(entries: int, value: int, tmp_path: Path) -> None:
     segments = MemorySegments()
     for _ in range(40):
@@ -96,7 +98,10 @@ def ttl(ids: list[bytes], batch: int) -> Changes:
     return expired | {id_: (random.randbytes(8), batch * 1000) for id_ in random.sample(ids, 500)}
 
 
-@pytest.mark.parametrize("workload", [uniform, skewed, inserts, queue, ttl])
+@pytest.mark.parametrize(
+    "workload",
+    [queue, ttl, *(pytest.param(each, marks=pytest.mark.qualify) for each in (uniform, skewed, inserts))],
+)
 def test_the_log_stays_small_and_cleaning_is_cheap(
     workload: Callable[[list[bytes], int], Changes], tmp_path: Path
 ) -> None:
