@@ -144,6 +144,7 @@ class Service(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     requests: list[tuple[str, str | None]] = []
+    released = threading.Event()
 
     def do_GET(self) -> None:
         self.requests.append((self.path, self.headers.get("Authorization")))
@@ -160,6 +161,8 @@ class Service(BaseHTTPRequestHandler):
                 status = 302
             case "slow":
                 time.sleep(0.5)
+            case "silent":
+                self.released.wait(20)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -175,7 +178,9 @@ def service() -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     Service.requests.clear()
+    Service.released.clear()
     yield f"http://127.0.0.1:{server.server_address[1]}/customers/{{key}}"
+    Service.released.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -198,12 +203,12 @@ def test_http_get_looks_up_answers_of_a_service(service: str) -> None:
         ("broken", "the service answered with status 500"),
         ("moved", "the service answered with status 302"),
         ("garbage", "the answer is not JSON"),
-        ("slow", "no answer within 0.2 s"),
+        ("silent", "no answer within 1 s"),
     ],
 )
 def test_the_error_for_an_invalid_answer_of_a_service_states_the_reason(key: str, why: str, service: str) -> None:
     with pytest.raises(AmadouError, match=f"cannot fetch the key '{key}'.*{why}"):
-        names(HttpGet(service, answer=made), key, retries=1, timeout=0.2 if key == "slow" else 20)
+        names(HttpGet(service, answer=made), key, retries=1, timeout=1 if key == "silent" else 20)
     assert [path for path, _ in Service.requests] == [f"/customers/{key}"] * 2
 
 
