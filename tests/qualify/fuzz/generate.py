@@ -102,7 +102,7 @@ class Generator:
     def lookup(self, on_error: str) -> dict[str, Any]:
         failures = [-1, -1, "dead_letter"] if on_error == "dead_letter" else [-1]
         answers = {name: self.pick(1, 2, "down") for name in NAMES if self.chance(0.7)}
-        return {"answers": answers, "on_failure": self.pick(*failures), "keep": False}
+        return {"answers": answers, "on_failure": self.pick(*failures)}
 
     def windowed_stage(self, name: str) -> Stage:
         window = self.window("w0", self.pick("tumbling", "hopping", "session", "sliding", "count", "tumbling"), False)

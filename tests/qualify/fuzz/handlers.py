@@ -344,8 +344,7 @@ def needed(event: KeyedEvent[Any]) -> Any:
 
 
 def lookup_of(settings: dict[str, Any]) -> Lookup[str, int]:
-    kept = {"keep": True, "type": int, "ttl": duration(settings.get("ttl"))} if settings.get("keep") else {}
-    return Lookup(answer, key=needed, on_failure=settings["on_failure"], retries=0, **kept)  # type: ignore[arg-type]
+    return Lookup(answer, key=needed, on_failure=settings["on_failure"], retries=0)
 
 
 def answers_of(stage: Stage) -> dict[str, Any]:

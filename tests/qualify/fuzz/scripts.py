@@ -63,7 +63,7 @@ class Stage:
 
     :param kind: `machine`, or `windowed` for a handler that only adds events to its only component
     :param ttl: the `ttl` of `total`, `names` and `history`
-    :param lookup: settings of the lookup, or `None`: `answers`, `on_failure`, `keep`, `ttl`
+    :param lookup: settings of the lookup, or `None`: `answers` and `on_failure`
     :param on_change: the program of `on_reference_changed`; `None` if the handler does not define it
     """
 
