@@ -86,23 +86,40 @@ def tally_of(output: Path) -> Tally:
     return total
 
 
+class ClosedMinutes:
+    """Counts views by channel and minute.
+
+    :ivar expected: tally of all minutes that the watermark has closed
+    """
+
+    def __init__(self) -> None:
+        self.expected = Tally()
+        self._open: dict[int, Counter[str]] = {}
+
+    def add(self, channel: str, timestamp: int) -> None:
+        """Count a view."""
+        self._open.setdefault(timestamp // MINUTE, Counter())[channel] += 1
+
+    def end_batch(self, batch: int) -> None:
+        """Close the minutes before the minute of a batch: its newest event, and so the watermark, is at its end."""
+        for minute in [minute for minute in self._open if minute < batch]:
+            for channel, count in self._open.pop(minute).items():
+                self.expected += _row(channel, minute, count)
+
+
 def _write(directory: Path, keys: int, events: int, batches: int, seed: int) -> Tally:
     directory.mkdir(exist_ok=True)
     random_ = random.Random(seed)
-    open_minutes: dict[int, Counter[str]] = {}
-    expected = Tally()
+    minutes = ClosedMinutes()
     for batch in range(batches):
         path = directory / f"views-{batch:05}.jsonl"
         with path.open("w") as file:
             for channel, timestamp in views(keys, events, batch, random_):
                 file.write(view_line(channel, timestamp) + "\n")
-                open_minutes.setdefault(timestamp // MINUTE, Counter())[channel] += 1
+                minutes.add(channel, timestamp)
         os.utime(path, (1_735_689_600 + batch,) * 2)  # Spark reads the files of a directory by modification time
-        # the newest event is at the end of this batch's minute: the watermark will close all earlier minutes
-        for minute in [minute for minute in open_minutes if minute < batch]:
-            for channel, count in open_minutes.pop(minute).items():
-                expected += _row(channel, minute, count)
-    return expected
+        minutes.end_batch(batch)
+    return minutes.expected
 
 
 def row_of(sum_: Mapping[str, Any]) -> Tally:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from processes import family
 
 _SECONDS = 0.5
 _MARK = "AMADOU_BENCHMARK_RUN"
@@ -20,7 +21,7 @@ class MemoryUse:
     """Memory of a run, in bytes; zero where the system has no `/proc`.
 
     :param jvm: peak resident memory of the driver's JVM, which is also Spark's executor. It includes memory that the
-        JVM took for earlier runs of the session and has not returned
+        JVM took for earlier queries of the session and has not returned
     :param python: peak of the private memory of all Python workers, sampled twice a second
     :param mapped: file pages that the Python workers had mapped at the end, such as libraries and local state; pages
         that several workers share count once. The system can drop these pages
@@ -78,15 +79,10 @@ class MemoryWatch:
 
     def _workers(self) -> list[int]:
         """Return the process ids of the Python workers, and of the daemons that start them."""
-        children: dict[int, list[int]] = {}
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):
-                # the state and the parent follow the name, which may contain spaces
-                parent = int(path.read_text().rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(path.parent.name))
+        parents = {number: process.parent for number, process in family(self._jvm).items()}
         mark = f"{_MARK}={self._mark}".encode()
-        daemons = [child for child in children.get(self._jvm, []) if mark in _environ(child)]
-        return daemons + [worker for daemon in daemons for worker in children.get(daemon, [])]
+        daemons = [child for child, parent in parents.items() if parent == self._jvm and mark in _environ(child)]
+        return daemons + [child for child, parent in parents.items() if parent in daemons]
 
 
 def _environ(process: int) -> list[bytes]:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,51 +24,48 @@ class Batch:
     """A micro-batch as Spark reports it.
 
     :param events: number of rows from the source; 0 in a no-data batch
+    :param started: Unix time of its start
+    :param cpu: seconds of CPU time of the session's processes during the batch; 0 if it was not measured
     """
 
     number: int
     events: int
+    started: float
     seconds: float
+    cpu: float = 0.0
 
 
-Play = Callable[[Any, Path, Path, Path], list[Batch]]
+Peer = Callable[[Any, Path, Path, Path], list[Batch]]
 """Function that processes a directory, given (session, input, output, checkpoint). It returns the batches in order."""
 
 
 def new_session(master: str, settings: dict[str, str]) -> Any:
-    """Create the Spark session that all peers share.
+    """Create a Spark session for any peer, with the settings that amadou sets for its own sessions and queries.
 
     :param settings: Spark settings, which override the defaults below
     """
     # Python workers import the handler and this module by name; workers of local masters inherit the environment
     paths = [str(EXAMPLE), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # from pandas, in PySpark's per-key worker
-    from pyspark.sql import SparkSession
+    from amadou.spark_versions import file_manager
+    from amadou_runtime.spark.session import _SQL_SETTINGS, session
 
     cores = master.partition("[")[2].partition("]")[0].partition(",")[0]
     partitions = cores if cores.isdigit() else str(os.cpu_count())
-    rocksdb = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     defaults = {
+        **_SQL_SETTINGS,
         "spark.driver.memory": "4g",
         "spark.log.level": "ERROR",
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": partitions,
+        "spark.sql.streaming.checkpointFileManagerClass": file_manager(),
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
-        "spark.sql.streaming.stateStore.providerClass": rocksdb,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
-    builder = SparkSession.builder.master(master).appName("amadou-throughput")
-    for name, value in {**defaults, **settings}.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return session("amadou-benchmark", master=master, conf={**defaults, **settings})
 
 
-def play_amadou(
+def run_amadou(
     spark: Any, views: Path, output: Path, checkpoint: Path, state: Any = "auto", plugins: Any = ()
 ) -> list[Batch]:
     """Run the handler of the tumbling-window example.
@@ -77,7 +75,7 @@ def play_amadou(
     return run_handler(example_job().handler, "sums", spark, views, output, checkpoint, state, plugins)
 
 
-def play_console(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
+def run_console(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """Run the same handler with a console, whose overview is read every two seconds, as an open page does."""
     from amadou_plugins.console import Console
 
@@ -94,7 +92,7 @@ def play_console(spark: Any, views: Path, output: Path, checkpoint: Path) -> lis
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        return play_amadou(spark, views, output, checkpoint, plugins=[console])
+        return run_amadou(spark, views, output, checkpoint, plugins=[console])
     finally:
         has_ended.set()
         reader.join()
@@ -132,7 +130,7 @@ def run_handler(
     return batches_of(running.query)
 
 
-def play_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
+def run_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """Run Spark SQL's own window, with Spark's own file sink, which is also exactly-once."""
     from pyspark.sql.functions import window
 
@@ -145,7 +143,7 @@ def play_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> l
     return run_query(counted.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
 
 
-def play_naive(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
+def run_naive(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """Run `applyInPandasWithState` as in PySpark's documentation: each key is a Spark group with its own state."""
     counted = (
         parsed_views(spark, views)
@@ -193,14 +191,14 @@ def example_job() -> Any:
     return job
 
 
-PEERS: dict[str, Play] = {
-    "amadou": play_amadou,
-    "spark-sql": play_spark_sql,
-    "naive": play_naive,
+PEERS: dict[str, Peer] = {
+    "amadou": run_amadou,
+    "spark-sql": run_spark_sql,
+    "naive": run_naive,
 }
-VARIANTS: dict[str, Play] = {
-    **{store: partial(play_amadou, state=store) for store in ("groups", "log")},
-    "console": play_console,
+VARIANTS: dict[str, Peer] = {
+    **{store: partial(run_amadou, state=store) for store in ("groups", "log")},
+    "console": run_console,
 }
 """amadou with state on each of its stores, and with a console."""
 
@@ -234,6 +232,7 @@ def batches_of(query: Any, python_sources: bool = False) -> list[Batch]:
                 for source in progress.sources
                 if python_sources or "Python" not in source.description
             ),
+            datetime.fromisoformat(progress.timestamp).timestamp(),
             progress.durationMs["triggerExecution"] / 1000,
         )
         for progress in query.recentProgress

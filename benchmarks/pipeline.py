@@ -1,4 +1,4 @@
-"""The cost of a second stage, and of a large reference: time of a batch on Spark, side by side in one session.
+"""The cost of a second stage, and of a large reference: time of a batch on Spark, and CPU time per event.
 
     python benchmarks/pipeline.py
     python benchmarks/pipeline.py --events 20000 --entries 100000 --rounds 1
@@ -10,21 +10,24 @@ channels by minute; `topic` does the same with two jobs and a Kafka topic in bet
 import argparse
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
 import orjson
+from attrs import frozen
 from connectors import new_topic
 from events import DISORDER_SECONDS, Dataset, dataset
 from machine import heading, machine
-from peers import EXAMPLE, Batch, batches_of, new_session, parsed_views, run_query
-from throughput import add_measuring_options, names_of
+from peers import EXAMPLE, Batch, batches_of, parsed_views, run_query
+from report import micros, with_data
+from sessions import WARM_UP_BATCHES, WARM_UP_EVENTS, WARM_UP_KEYS, OwnSession, fastest_settings, label_of
+from throughput import ABOUT_RUNS, add_measuring_options, names_of
 
 import amadou_runtime
 from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, ReferenceSpec, SinkSpec, Stage, Subject
@@ -164,7 +167,7 @@ def spark_sql(spark: Any, data: Dataset, work: Path, chained: bool) -> list[list
 
 def with_reference(spark: Any, data: Dataset, work: Path, handler: Handler, entries: int) -> list[list[Batch]]:
     """Run the job with a reference. The first batch reads the entries."""
-    (work / "blocked").mkdir()
+    (work / "blocked").mkdir(parents=True)
     with (work / "blocked" / "entries.jsonl").open("w") as file:
         file.writelines(f'{{"channel_id":"blocked-{number}"}}\n' for number in range(entries))
     return counts(spark, data, work, handler, blocked=LinesSource(str(work / "blocked"), key_event=entry_of))
@@ -174,15 +177,17 @@ def entry_of(record: bytes) -> KeyedEvent[bool]:
     return KeyedEvent(orjson.loads(record)["channel_id"], datetime.fromisoformat("2025-01-01T00:00:00Z"), True)
 
 
-def seconds_of(batches: list[Batch], warmup: int, measured: int) -> float:
-    """Return the median time of a measured batch. The time of batches without data counts for the batch before."""
-    seconds: list[float] = []
-    for batch in batches:
-        if batch.events:
-            seconds.append(batch.seconds)
-        elif seconds:
-            seconds[-1] += batch.seconds
-    return median(seconds[warmup : warmup + measured])
+@frozen
+class Measured:
+    """One run of a peer.
+
+    :param seconds: median time of a measured batch; of a peer with two jobs, the sum of both medians
+    :param cpu_micros: CPU time of the measured batches per event of the input, in microseconds
+    """
+
+    seconds: float
+    cpu_micros: float
+    rows: Rows
 
 
 def rows_of(output: Path) -> Rows:
@@ -212,7 +217,7 @@ def problems(outputs: Mapping[str, Rows], data: Dataset) -> list[str]:
     return wrong
 
 
-PLAYS: dict[str, Callable[[Any, Dataset, Path, int], list[list[Batch]]]] = {
+PEERS: dict[str, Callable[[Any, Dataset, Path, int], list[list[Batch]]]] = {
     "counts": lambda spark, data, work, entries: counts(spark, data, work),
     "log": lambda spark, data, work, entries: counts(spark, data, work, state="log"),
     "totals": lambda spark, data, work, entries: totals(spark, data, work, in_windows=False),
@@ -234,58 +239,74 @@ def main() -> int:
     options = parse_options()
     print(heading(machine()))
     wrong: list[str] = []
-    spark = new_session(options.master, dict(options.conf))
-    try:
-        with tempfile.TemporaryDirectory(prefix="amadou-pipeline-") as scratch:
-            for keys in options.keys:
-                data = dataset(Path(scratch), keys, options.events, options.warmup + options.batches, options.seed)
-                play_round(options, spark, data, Path(scratch), {})  # warms up
-                seconds: dict[str, list[float]] = {name: [] for name in options.peers}
-                for round_ in range(1, options.rounds + 1):
-                    outputs = play_round(options, spark, data, Path(scratch), seconds)
-                    wrong += [f"{keys:,} keys, round {round_}: {each}" for each in problems(outputs, data)]
-                print_figures(keys, seconds)
-    finally:
-        spark.stop()
+    with tempfile.TemporaryDirectory(prefix="amadou-pipeline-") as scratch:
+        for keys in options.keys:
+            data = dataset(Path(scratch), keys, options.events, options.warmup + options.batches, options.seed)
+            settings: dict[str, dict[str, str]] = {}
+            measured: dict[str, list[Measured]] = {name: [] for name in options.peers}
+            for round_ in range(1, options.rounds + 1):
+                for name in options.peers:
+                    run = partial(run_peer, options, Path(scratch), data, name)
+                    if name not in settings:
+                        settings[name] = fastest_settings(dict(options.conf), lambda tried, run=run: run(tried).seconds)
+                    measured[name].append(run(settings[name]))
+                outputs = {name: each[-1].rows for name, each in measured.items()}
+                wrong += [f"{keys:,} keys, round {round_}: {each}" for each in problems(outputs, data)]
+            print_figures(keys, measured, settings)
     for problem in wrong:
         print(problem)
     return 1 if wrong else 0
 
 
-def play_round(
-    options: argparse.Namespace, spark: Any, data: Dataset, scratch: Path, seconds: dict[str, list[float]]
-) -> dict[str, Rows]:
-    """Run each peer once, and add its time of a batch. Return the outputs."""
-    outputs: dict[str, Rows] = {}
-    for name in options.peers:
-        work = Path(tempfile.mkdtemp(dir=scratch))
-        runs = PLAYS[name](spark, data, work, options.entries)
-        taken = sum(seconds_of(each, options.warmup, options.batches) for each in runs)
-        seconds.setdefault(name, []).append(taken)
-        outputs[name] = rows_of(work / "output")
-        shutil.rmtree(work)
-    return outputs
+def run_peer(
+    options: argparse.Namespace, scratch: Path, data: Dataset, name: str, settings: dict[str, str]
+) -> Measured:
+    """Run one peer once, in a session of its own and with new directories."""
+    first = dataset(scratch, WARM_UP_KEYS, min(options.events, WARM_UP_EVENTS), WARM_UP_BATCHES, options.seed)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, OwnSession(options.master, settings) as own:
+        work = Path(directory)
+        own.call(process_files, name, first, work / "warm-up", options.entries)
+        jobs = own.call(process_files, name, data, work, options.entries)
+        measured = [with_data(own.with_cpu(batches))[options.warmup :][: options.batches] for batches in jobs]
+        cpu = sum(batch.cpu for batches in measured for batch in batches)
+        seconds = sum(median(batch.seconds for batch in batches) for batches in measured)
+        print(f"{data.keys:>9,} keys  {name:<10}  {seconds:6.2f} s a batch  {label_of(settings)}", flush=True)
+        return Measured(seconds, 1e6 * cpu / (options.events * options.batches), rows_of(work / "output"))
+
+
+def process_files(spark: Any, name: str, data: Dataset, work: Path, entries: int) -> list[list[Batch]]:
+    """Run a peer over files. Return the batches of each of its jobs."""
+    return PEERS[name](spark, data, work, entries)
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description="The cost of a second stage, and of a large reference: time of a batch, and CPU time per event.",
+        epilog=f"{ABOUT_RUNS} The defaults take about 90 minutes on two idle cores. "
+        "Exit status: 0, or 1 if results are wrong.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     add_measuring_options(parser)
-    peers = [name for name in PLAYS if name != "topic" or "AMADOU_KAFKA" in os.environ]
-    parser.add_argument("--peers", type=names_of("peer", PLAYS), default=peers, help="comma-separated; default: all")
-    parser.add_argument("--entries", type=int, default=1_000_000, help="entries of the reference (default: 1,000,000)")
+    peers = [name for name in PEERS if name != "topic" or "AMADOU_KAFKA" in os.environ]
+    parser.add_argument("--peers", type=names_of("peer", PEERS), default=",".join(peers), help="comma-separated")
+    parser.add_argument("--entries", type=int, default=1_000_000, help="entries of the reference")
     parser.set_defaults(keys="1000,100000", warmup=6, batches=12)  # each worker process loads the reference once
     return parser.parse_args()
 
 
-def print_figures(keys: int, seconds: Mapping[str, list[float]]) -> None:
+def print_figures(keys: int, measured: Mapping[str, list[Measured]], settings: Mapping[str, Mapping[str, str]]) -> None:
     """Print the median time of a batch over the rounds, and the median of the ratios to the base in each round."""
     print(f"{keys:,} keys")
-    for name, taken in seconds.items():
-        base = BASES.get(name, "")
-        ratios = [mine / other for mine, other in zip(taken, seconds.get(base, ()), strict=False)]
-        compared = f"  {median(ratios):.2f} times {base} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else ""
-        print(f"  {name:<10} {median(taken):6.2f} s a batch{compared}", flush=True)
+    for name, runs in measured.items():
+        others = measured.get(BASES.get(name, ""), ())
+        ratios = [mine.seconds / other.seconds for mine, other in zip(runs, others, strict=False)]
+        compared = f"{median(ratios):.2f} times {BASES[name]} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else ""
+        seconds, cpu = (median(getattr(run, each) for run in runs) for each in ("seconds", "cpu_micros"))
+        label = label_of(settings[name])
+        print(f"  {name:<10} {seconds:6.2f} s a batch  {micros(cpu):>6} CPU µs an event  {label:<15}  {compared}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import pipeline
+
+    sys.exit(pipeline.main())

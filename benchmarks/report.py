@@ -1,23 +1,28 @@
-"""Reports of the runs: progress lines, table, JSON file and plot."""
+"""Rounds in which peers take turns, and reports of their runs: progress lines, table, JSON file and plot."""
 
+import argparse
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 from events import Tally
 from peers import Batch
 from rich.console import Console
 from rich.table import Table
+from sessions import fastest_settings, label_of
 
 BASE = "spark-sql"
 TITLE = "Tumbling window: counts by key and minute, from JSON lines to JSON lines"
 FOOTNOTE = """\
 s a batch: Spark's triggerExecution of a measured batch with data, plus that of no-data batches before the next
-batch with data; the median over all rounds. idle: mean seconds of a no-data batch, at the end or in between. to
-spark-sql: throughput as a multiple of Spark SQL's. cost: seconds per event as a multiple of the same peer's at its
-lowest key count. Both ratios are medians over the rounds."""
+batch with data; the median over all rounds. CPU µs: CPU time per event of the JVM and all Python processes during the
+measured batches, in microseconds; the median over the rounds. idle: mean seconds of a no-data batch, at the end or in
+between. to spark-sql: throughput as a multiple of Spark SQL's. cost: seconds per event as a multiple of the same peer's
+at its lowest key count. Both ratios are medians over the rounds. settings: the faster of Java's C1 compiler and its
+default compiler (C2), and the faster of Spark with and without whole-stage code generation."""
 
 
 @frozen
@@ -25,21 +30,28 @@ class Run:
     """One run of one peer at one key count.
 
     :param seconds: seconds of each measured batch, including no-data batches before the next batch with data
+    :param cpu: seconds of CPU time of each measured batch, including no-data batches before the next batch with data
+    :param counts: number of events in each measured batch
     :param idle_seconds: seconds of each no-data batch, at the end or in between
     :param idle_between: number of no-data batches between batches with data
+    :param round: number of the round; 0 in a trial of settings
+    :param settings: short names of the settings that are fastest for the peer
     """
 
     peer: str
     keys: int
     events: int
-    round: int
     warmup: int
     seconds: list[float]
+    cpu: list[float]
+    counts: list[int]
     idle_seconds: list[float]
     idle_between: int
     batches: list[Batch]
     output: Tally
     expected: Tally
+    round: int = 0
+    settings: str = ""
 
     @classmethod
     def of(
@@ -47,36 +59,48 @@ class Run:
         peer: str,
         keys: int,
         events: int,
-        round_: int,
         warmup: int,
         batches: list[Batch],
         output: Tally,
         expected: Tally,
     ) -> "Run":
         """Create a run from its batches as reported by Spark."""
-        charged: list[float] = []
-        pending: list[float] = []
-        idle_between = 0
-        for batch in batches:
-            if not batch.events:
-                pending.append(batch.seconds)
-                continue
-            if charged:
-                charged[-1] += sum(pending)
-                idle_between += len(pending)
-            pending = []
-            charged.append(batch.seconds)
-        idle = [batch.seconds for batch in batches if not batch.events]
-        return cls(peer, keys, events, round_, warmup, charged[warmup:], idle, idle_between, batches, output, expected)
+        measured = with_data(batches)[warmup:]
+        busy = [number for number, batch in enumerate(batches) if batch.events]
+        between = batches[busy[0] : busy[-1]]
+        return cls(
+            peer,
+            keys,
+            events,
+            warmup,
+            [batch.seconds for batch in measured],
+            [batch.cpu for batch in measured],
+            [batch.events for batch in measured],
+            [batch.seconds for batch in batches if not batch.events],
+            sum(not batch.events for batch in between),
+            batches,
+            output,
+            expected,
+        )
 
     @property
     def median_seconds(self) -> float:
         return median(self.seconds)
 
     @property
+    def rates(self) -> list[float]:
+        """Events per second in each measured batch."""
+        return [count / seconds for count, seconds in zip(self.counts, self.seconds, strict=True)]
+
+    @property
     def rate(self) -> float:
         """Events per second."""
-        return self.events / self.median_seconds
+        return median(self.rates)
+
+    @property
+    def cpu_micros(self) -> float:
+        """Microseconds of CPU time per event."""
+        return 1e6 * sum(self.cpu) / sum(self.counts)
 
     @property
     def agrees(self) -> bool:
@@ -85,10 +109,66 @@ class Run:
     def progress_line(self) -> str:
         each = " ".join(f"{seconds:.2f}" for seconds in self.seconds)
         return (
-            f"round {self.round}  {self.keys:>9,} keys  {self.peer:<9}  {self.median_seconds:6.2f} s  "
-            f"{self.rate:>9,.0f} events/s  ({each}; idle {_idle([self])})"
+            f"{f'round {self.round}' if self.round else 'trial':<7}  {self.keys:>9,} keys  {self.peer:<9}  "
+            f"{self.median_seconds:6.2f} s  {self.rate:>9,.0f} events/s  {self.cpu_micros:6.2f} CPU µs  "
+            f"({each}; idle {_idle([self])})  {self.settings}"
             + ("" if self.agrees else f"  [red]wrote {self.output}, expected {self.expected}[/red]")
         )
+
+
+def with_data(batches: list[Batch]) -> list[Batch]:
+    """Return the batches with data. Each has the time of the no-data batches before the next batch with data, too."""
+    charged: list[Batch] = []
+    pending: list[Batch] = []
+    for batch in batches:
+        if not batch.events:
+            pending.append(batch)
+            continue
+        for idle in pending if charged else ():
+            last = charged[-1]
+            charged[-1] = evolve(last, seconds=last.seconds + idle.seconds, cpu=last.cpu + idle.cpu)
+        pending = []
+        charged.append(batch)
+    return charged
+
+
+def in_turns(
+    console: Console,
+    options: argparse.Namespace,
+    peers: Iterable[str],
+    run: Callable[[str, int, dict[str, str]], Run],
+    reason_to_skip: Callable[[str, int, int], str | None] = lambda peer, keys, round_: None,
+    trial_keys: Callable[[str, int], int] = lambda peer, keys: keys,
+) -> list[Run]:
+    """Run each peer with each number of keys in turn, round by round, so a machine that slows down affects all peers.
+
+    Before its first run with a number of keys, each peer is run with different settings, which is not measured.
+
+    :param run: runs a peer with a number of keys and with settings, in a session of its own
+    :param reason_to_skip: returns the reason to skip a peer with a number of keys in a round, or `None`
+    :param trial_keys: returns the number of keys with which a peer's settings are tried
+    """
+    runs = []
+    chosen: dict[tuple[str, int], dict[str, str]] = {}
+
+    def run_with(peer: str, keys: int, settings: dict[str, str], round_: int = 0) -> Run:
+        done = evolve(run(peer, keys, settings), round=round_, settings=label_of(settings))
+        console.print(done.progress_line(), soft_wrap=True)
+        return done
+
+    for round_ in range(1, options.rounds + 1):
+        for keys in options.keys:
+            for peer in peers:
+                if reason := reason_to_skip(peer, keys, round_):
+                    console.print(f"round {round_}  {keys:>9,} keys  {peer:<9}  skipped: {reason}")
+                    continue
+                trial = peer, trial_keys(peer, keys)
+                if trial not in chosen:
+                    chosen[trial] = fastest_settings(
+                        dict(options.conf), lambda settings, trial=trial: run_with(*trial, settings).median_seconds
+                    )
+                runs.append(run_with(peer, keys, chosen[trial], round_))
+    return runs
 
 
 def summary(runs: list[Run], base: str = BASE) -> list[dict[str, Any]]:
@@ -108,11 +188,13 @@ def summary(runs: list[Run], base: str = BASE) -> list[dict[str, Any]]:
                     "median": median(seconds),
                     "min": min(seconds),
                     "max": max(seconds),
-                    "events_per_second": chosen[0].events / median(seconds),
+                    "events_per_second": median(rate for run in chosen for rate in run.rates),
+                    "cpu_micros": median(run.cpu_micros for run in chosen),
                     f"throughput_to_{base}": _ratio(chosen, runs, base, keys),
                     "cost_to_fewest_keys": _inverse(_ratio(chosen, runs, peer, fewest)),
                     "without_data": _mean_idle(chosen),
                     "without_data_between": sum(run.idle_between for run in chosen),
+                    "settings": chosen[0].settings,
                 }
             )
     return rows
@@ -130,12 +212,14 @@ def table(runs: list[Run], title: str = TITLE, base: str = BASE) -> Table:
         "min",
         "max",
         "events/s",
+        "CPU µs",
         f"to {base}",
         "cost",
         "idle",
+        "settings",
     ]
     for title in titles:
-        shown.add_column(title, justify="left" if title == "peer" else "right", no_wrap=True)
+        shown.add_column(title, justify="left" if title in ("peer", "settings") else "right", no_wrap=True)
     previous = None
     for row in summary(runs, base):
         if previous not in (None, row["keys"]):
@@ -148,9 +232,11 @@ def table(runs: list[Run], title: str = TITLE, base: str = BASE) -> Table:
             str(row["batches"]),
             *(f"{row[name]:.2f}" for name in ("median", "min", "max")),
             f"{row['events_per_second']:,.0f}",
+            micros(row["cpu_micros"]),
             _times(row[f"throughput_to_{base}"]),
             _times(row["cost_to_fewest_keys"]),
             "-" if row["without_data"] is None else f"{row['without_data']:.2f}",
+            row["settings"],
         )
     return shown
 
@@ -177,7 +263,7 @@ def write_json(file: Path, machine: dict[str, str], settings: dict[str, Any], ru
 
 
 def draw(file: Path, heading: str, runs: list[Run]) -> None:
-    """Draw events per second by key count, with a bar for each peer."""
+    """Draw events per second and CPU time per event by key count, with a bar for each peer."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -186,21 +272,23 @@ def draw(file: Path, heading: str, runs: list[Run]) -> None:
     rows = summary(runs)
     counts = list(dict.fromkeys(row["keys"] for row in rows))
     peers = list(dict.fromkeys(row["peer"] for row in rows))
-    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    drawn = {"events_per_second": ("events per second", 0), "cpu_micros": ("CPU time per event, µs", 2)}
+    figure, all_axes = pyplot.subplots(len(drawn), figsize=(9, 9), layout="constrained")
     width = 0.8 / len(peers)
-    for place, peer in enumerate(peers):
-        mine = [row for row in rows if row["peer"] == peer]
-        left = [counts.index(row["keys"]) + (place - (len(peers) - 1) / 2) * width for row in mine]
-        bars = axes.bar(left, [row["events_per_second"] for row in mine], width * 0.95, label=peer)
-        axes.bar_label(bars, [f"{row['events_per_second']:,.0f}" for row in mine], fontsize=8, padding=2)
-    rates = [row["events_per_second"] for row in rows]
-    if max(rates) > 20 * min(rates):
-        axes.set_yscale("log")
-    axes.margins(y=0.12)
-    axes.set_xticks(range(len(counts)), [f"{count:,} keys" for count in counts])
-    axes.set_ylabel("events per second")
-    axes.set_title("Tumbling window: counts by key and minute\n" + heading, fontsize=7)
-    axes.legend()
+    for axes, (name, (label, digits)) in zip(all_axes, drawn.items(), strict=True):
+        for place, peer in enumerate(peers):
+            mine = [row for row in rows if row["peer"] == peer]
+            left = [counts.index(row["keys"]) + (place - (len(peers) - 1) / 2) * width for row in mine]
+            bars = axes.bar(left, [row[name] for row in mine], width * 0.95, label=peer)
+            axes.bar_label(bars, [f"{row[name]:,.{digits}f}" for row in mine], fontsize=8, padding=2)
+        figures = [row[name] for row in rows]
+        if max(figures) > 20 * min(figures) > 0:
+            axes.set_yscale("log")
+        axes.margins(y=0.12)
+        axes.set_xticks(range(len(counts)), [f"{count:,} keys" for count in counts])
+        axes.set_ylabel(label)
+    all_axes[0].set_title("Tumbling window: counts by key and minute\n" + heading, fontsize=7)
+    all_axes[0].legend()
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
 
@@ -224,6 +312,11 @@ def _mean_idle(runs: list[Run]) -> float | None:
 def _idle(runs: list[Run]) -> str:
     seconds = _mean_idle(runs)
     return "-" if seconds is None else f"{seconds:.2f}"
+
+
+def micros(figure: float) -> str:
+    """Return microseconds as text. They are zero if the CPU time was not measured."""
+    return f"{figure:.2f}" if figure else "-"
 
 
 def _times(ratio: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Time, writes and memory of batches that touch few keys of a large state, side by side with Spark SQL.
+"""Time, CPU time, writes and memory of batches that touch few keys of a large state, side by side with Spark SQL.
 
     python benchmarks/state.py
     python benchmarks/state.py --cases counters,windows --keys 20000,200000 --rounds 1
@@ -10,26 +10,28 @@ import argparse
 import shutil
 import sys
 import tempfile
-import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import median
 
+from attrs import evolve
 from events import Tally
 from machine import heading, machine
 from memory import MemoryUse
-from peers import new_session
-from report import Run
+from report import Run, with_data
 from rich.console import Console
+from sessions import WARM_UP_BATCHES, WARM_UP_KEYS, OwnSession, fastest_settings, label_of
 from state_input import Input
-from state_jobs import COUNTERS, RESTART, STEADY, WRITTEN, Case
+from state_jobs import RESTART, STEADY, WRITTEN, Case
 from state_report import Checked, Load, Restart, Results, Steady, Written
-from state_runs import FilesWatch, Played, Store, every_few_seconds, first_batch_elsewhere
+from state_runs import FilesWatch, FinishedRun, Store, run_store
 from throughput import names_of, numbers, setting
 
 CASES = (*STEADY, "written", "restart")
-console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=150)
+TRIAL_KEYS = 100_000
+console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=170)
 
 
 def main() -> int:
@@ -39,37 +41,22 @@ def main() -> int:
     console.print(f"[bold]{heading(described)}[/bold]\n{settings_line(options)}", soft_wrap=True)
     results = Results()
     with tempfile.TemporaryDirectory(prefix="amadou-state-", dir=options.scratch) as scratch:
-        spark = new_session(options.master, {"spark.local.dir": f"{scratch}/local"} | session_settings(options))
-        try:
-            benchmark = Benchmark(options, spark, Path(scratch), results)
-            benchmark.warm_up()
-            for case in options.cases:
-                benchmark.run(case)
-                if options.json:
-                    results.write_json(options.json, described, settings(options))
-        finally:
-            spark.stop()
+        benchmark = Benchmark(options, Path(scratch), results)
+        for case in options.cases:
+            benchmark.run(case)
+            if options.json:
+                results.write_json(options.json, described, settings(options))
     return 0 if results.print(console) else 1
 
 
 class Benchmark:
-    """The cases, which share a Spark session."""
+    """The cases. Each run has a Spark session of its own."""
 
-    def __init__(self, options: argparse.Namespace, spark: Any, scratch: Path, results: Results) -> None:
+    def __init__(self, options: argparse.Namespace, scratch: Path, results: Results) -> None:
         self._options = options
-        self._spark = spark
         self._scratch = scratch
         self._results = results
-
-    def warm_up(self) -> None:
-        """Run each peer once without measuring it: the first query of a session is slow, as it also loads code."""
-        for peer in self._peers(COUNTERS):
-            started = time.perf_counter()
-            lines, store = self._stores("warm-up", COUNTERS, 1000, [peer], 3)
-            lines.add_batches(3)
-            store[0].run(self._spark)
-            console.print(f"warmed up {peer} in {time.perf_counter() - started:.1f} s")
-            self._clear()
+        self._fastest: dict[tuple[str, str], dict[str, str]] = {}
 
     def run(self, name: str) -> None:
         """Run a case."""
@@ -100,17 +87,17 @@ class Benchmark:
             for keys, (lines, stores) in inputs.items():
                 lines.add_batches(count)
                 for store in stores:
-                    played = self._play(store, f"{name} {keys:,} keys {store.peer}", count)
-                    run = Run.of(
-                        store.peer, keys, options.events, round_, options.warmup, played.batches, Tally(), Tally()
-                    )
+                    finished = self._run(store, f"{name} {keys:,} keys {store.peer}", count)
+                    run = Run.of(store.peer, keys, options.events, options.warmup, finished.batches, Tally(), Tally())
+                    label = label_of(self._settings(case, store.peer))
+                    run = evolve(run, round=round_, settings=label)
                     console.print(f"{name:<8} {run.progress_line()}", soft_wrap=True)
-                    self._results.steady.append(Steady(name, run, played.memory))
+                    self._results.steady.append(Steady(name, run, finished.memory))
         for keys, (lines, stores) in inputs.items():
             if case.has_windows:
                 lines.close_windows()
                 for store in stores:
-                    self._play(store, f"{name} {keys:,} keys {store.peer}, closing the windows", 1)
+                    self._run(store, f"{name} {keys:,} keys {store.peer}, closing the windows", 1)
             self._check(name, keys, lines, stores)
 
     def _written(self, name: str, case: Case, keys: int) -> None:
@@ -122,40 +109,40 @@ class Benchmark:
         lines.add_batches(batches)
         for store in stores:
             with FilesWatch(store.checkpoint) as files:
-                played = self._play(store, f"written {name} {keys:,} keys {store.peer}", batches)
+                finished = self._run(store, f"written {name} {keys:,} keys {store.peer}", batches)
             each = (sum(lines.changed) / batches, files.changelogs / batches, files.others / batches)
-            self._results.written.append(Written(name, keys, store.peer, batches, *each, played.memory))
+            self._results.written.append(Written(name, keys, store.peer, batches, *each, finished.memory))
             console.print(f"written  {keys:>9,} keys  {store.peer:<9}  {files.changelogs / batches:,.0f} bytes a batch")
         self._check(f"written ({name})", keys, lines, stores)
 
     def _restart(self, keys: int) -> None:
-        """Measure the first batch of new runs: first in this session, then in new sessions without local files."""
+        """Measure the first batch of runs in new sessions without local files, and of another run in each session."""
         options = self._options
         lines, stores = self._stores("restart", RESTART, keys, self._peers(RESTART), 2 * options.rounds)
         for store in stores:
             self._load("restart", keys, store)
-        for kind in ("same machine", "state lost"):
-            played: dict[str, list[Played]] = {store.peer: [] for store in stores}
-            for _ in range(options.rounds):
-                lines.add_batches(1)
-                for store in stores:
-                    mine = store.run(self._spark) if kind == "same machine" else self._elsewhere(store)
-                    played[store.peer].append(mine)
-                    console.print(f"restart  {keys:>9,} keys  {store.peer:<9}  {kind}: {mine.first:.2f} s")
-            for peer, each in played.items():
-                memory = maximum([run.memory for run in each])
-                self._results.restarts.append(Restart(keys, peer, kind, [run.first for run in each], memory))
+        runs: dict[tuple[str, str], list[FinishedRun]] = {}
+        for _ in range(options.rounds):
+            with ExitStack() as stack:
+                sessions = [stack.enter_context(self._session(store.case, store.peer)) for store in stores]
+                for kind in ("state lost", "same machine"):
+                    lines.add_batches(1)
+                    for store, own in zip(stores, sessions, strict=True):
+                        finished = run_in(own, store, f"restart {keys:,} keys {store.peer}", 1)
+                        runs.setdefault((kind, store.peer), []).append(finished)
+                        console.print(f"restart  {keys:>9,} keys  {store.peer:<9}  {kind}: {finished.first:.2f} s")
+        for (kind, peer), each in runs.items():
+            memory = maximum([run.memory for run in each])
+            self._results.restarts.append(Restart(keys, peer, kind, [run.first for run in each], memory))
         self._check("restart", keys, lines, stores)
-
-    def _elsewhere(self, store: Store) -> Played:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            called = process.submit(first_batch_elsewhere, store, self._options.master, session_settings(self._options))
-            played, store.found = called.result()
-        return played
 
     def _stores(self, name: str, case: Case, keys: int, peers: list[str], batches: int) -> tuple[Input, list[Store]]:
         """Create the input with all keys, and an empty checkpoint for each peer."""
-        directory = self._scratch / "case" / f"{name}-{keys}"
+        return self._stores_in(self._scratch / "case" / f"{name}-{keys}", case, keys, peers, batches)
+
+    def _stores_in(
+        self, directory: Path, case: Case, keys: int, peers: list[str], batches: int
+    ) -> tuple[Input, list[Store]]:
         lines = Input(directory / "lines", case, keys, self._options.events, batches, self._options.seed)
         lines.write_keys()
         checkpoints = [(peer, directory / peer) for peer in peers]
@@ -163,20 +150,58 @@ class Benchmark:
 
     def _load(self, name: str, keys: int, store: Store) -> None:
         """Store all keys."""
-        played = self._play(store, f"{name} {keys:,} keys {store.peer}, storing the keys", None)
-        seconds = sum(batch.seconds for batch in played.batches)
-        console.print(f"{name:<8} stored   {keys:>10,} keys  {store.peer:<9}  {seconds:8.1f} s", soft_wrap=True)
-        self._results.loads.append(Load(name, keys, store.peer, seconds, played.memory))
-
-    def _play(self, store: Store, doing: str, batches: int | None) -> Played:
-        """Run a store, with a progress line every few seconds."""
         files = len(list(store.lines.iterdir()))
-        total = f" of {batches or files:,}"
+        finished = self._run(store, f"{name} {keys:,} keys {store.peer}, storing the keys", files)
+        seconds = sum(batch.seconds for batch in finished.batches)
+        console.print(f"{name:<8} stored   {keys:>10,} keys  {store.peer:<9}  {seconds:8.1f} s", soft_wrap=True)
+        self._results.loads.append(Load(name, keys, store.peer, seconds, finished.memory))
 
-        def report(done: int) -> None:
-            console.print(f"    {doing}: batch {done:,}{total}", soft_wrap=True)
+    def _run(self, store: Store, doing: str, batches: int) -> FinishedRun:
+        """Run a store in a session of its own."""
+        with self._session(store.case, store.peer) as own:
+            return run_in(own, store, doing, batches)
 
-        return store.run(self._spark, every_few_seconds(report))
+    @contextmanager
+    def _session(self, case: Case, peer: str, tried: dict[str, str] | None = None) -> Iterator[OwnSession]:
+        """Start a session without local files, with the settings that are fastest for the peer, and warm it up.
+
+        :param tried: settings to use instead
+        """
+        options = self._options
+        settings = self._settings(case, peer) if tried is None else tried
+        with tempfile.TemporaryDirectory(prefix="session-", dir=self._scratch) as name:
+            directory = Path(name)
+            own_settings = {"spark.driver.memory": options.driver_memory, "spark.local.dir": str(directory / "local")}
+            with OwnSession(options.master, own_settings | settings) as own:
+                lines, (store,) = self._stores_in(directory, case, WARM_UP_KEYS, [peer], WARM_UP_BATCHES)
+                lines.add_batches(WARM_UP_BATCHES)
+                run_in(own, store, "warming up", WARM_UP_BATCHES + 1)
+                yield own
+
+    def _settings(self, case: Case, peer: str) -> dict[str, str]:
+        """Return the settings that are fastest for a peer. A batch has the same work with every number of keys, so they
+        are tried with few keys.
+        """
+        job = case.title, peer
+        if job not in self._fastest:
+            self._fastest[job] = fastest_settings(dict(self._options.conf), partial(self._try, case, peer))
+            console.print(f"settings of {peer} for {case.title}: {label_of(self._fastest[job])}")
+        return self._fastest[job]
+
+    def _try(self, case: Case, peer: str, settings: dict[str, str]) -> float:
+        """Return the median time of a batch with settings."""
+        options = self._options
+        count = options.warmup + options.batches
+        with tempfile.TemporaryDirectory(prefix="trial-", dir=self._scratch) as name:
+            keys = min(TRIAL_KEYS, *self._keys(case))
+            lines, (store,) = self._stores_in(Path(name), case, keys, [peer], count)
+            with self._session(case, peer, settings) as own:
+                run_in(own, store, "storing the keys", 1)
+                lines.add_batches(count)
+                batches = run_in(own, store, "trying settings", count).batches
+        seconds = median(batch.seconds for batch in with_data(batches)[options.warmup :])
+        console.print(f"trial    {case.title}, {peer}, {label_of(settings)}: {seconds:.2f} s a batch", soft_wrap=True)
+        return seconds
 
     def _check(self, name: str, keys: int, lines: Input, stores: list[Store]) -> None:
         for store in stores:
@@ -195,12 +220,14 @@ class Benchmark:
         shutil.rmtree(self._scratch / "case", ignore_errors=True)
 
 
+def run_in(own: OwnSession, store: Store, doing: str, batches: int) -> FinishedRun:
+    """Run a store in a session."""
+    finished, store.found = own.call(run_store, store, doing, batches)
+    return evolve(finished, batches=own.with_cpu(finished.batches))
+
+
 def maximum(uses: list[MemoryUse]) -> MemoryUse:
     return MemoryUse(*(max(getattr(use, name) for use in uses) for name in ("jvm", "python", "mapped")))
-
-
-def session_settings(options: argparse.Namespace) -> dict[str, str]:
-    return {"spark.driver.memory": options.driver_memory} | dict(options.conf)
 
 
 def settings(options: argparse.Namespace) -> dict[str, object]:
@@ -219,8 +246,11 @@ def settings_line(options: argparse.Namespace) -> str:
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Batches that touch few keys of a large state: time, writes, restarts and memory, side by side "
-        "with Spark SQL in one session. The full benchmark stores up to 10,000,000 keys per case and takes hours.",
+        description="Batches that touch few keys of a large state: time, CPU time, writes, restarts and memory, side "
+        "by side with Spark SQL. Each run has a Spark session in a process of its own. Before its first run of a job, "
+        "each peer is run three times with few keys, without being measured, to find the faster of Java's compilers, "
+        "and whether code generation makes Spark faster. A setting in --conf is not tried. The full benchmark stores "
+        "up to 10,000,000 keys per case and takes two hours on two idle cores.",
         epilog="Cases: "
         + "; ".join(f"{name} stores {case.title}" for name, case in STEADY.items())
         + "; written compares the bytes that batches write with the bytes that they change; restart measures the "
@@ -268,4 +298,6 @@ def parse_options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import state
+
+    sys.exit(state.main())

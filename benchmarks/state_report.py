@@ -8,18 +8,20 @@ from typing import Any
 
 from attrs import asdict, define, field, frozen
 from memory import MemoryUse
-from report import Run, summary
+from report import Run, micros, summary
 from rich.console import Console
 from rich.table import Table
 
 MIB = 2**20
 FOOTNOTE = """\
 s a batch: Spark's triggerExecution of a measured batch with data, plus that of no-data batches before the next batch
-with data; the median over all rounds. cost: seconds a batch as a multiple of the same peer's with the fewest keys. to
-spark-sql: throughput as a multiple of Spark SQL's. Both ratios are medians over the rounds. jvm: peak resident memory
-of the driver's JVM, including memory of earlier runs that the JVM has not returned. python: peak private memory of the
-Python workers. mapped: file pages that the Python workers had mapped at the end of a run. All memory in MiB, the
-maximum over the rounds."""
+with data; the median over all rounds. CPU µs: CPU time per event of the JVM and all Python processes during the
+measured batches, in microseconds; the median over the rounds. cost: seconds a batch as a multiple of the same peer's
+with the fewest keys. to spark-sql: throughput as a multiple of Spark SQL's. Both ratios are medians over the rounds.
+jvm: peak resident memory of the driver's JVM, including memory of the warm-up that the JVM has not returned. python:
+peak private memory of the Python workers. mapped: file pages that the Python workers had mapped at the end of a run.
+All memory in MiB, the maximum over the rounds. settings: the faster of Java's C1 compiler and its default compiler
+(C2), and the faster of Spark with and without whole-stage code generation."""
 
 
 @frozen
@@ -65,7 +67,7 @@ class Written:
 class Restart:
     """The seconds from the start of each run to the end of its first batch.
 
-    :param kind: `same machine`, or `state lost` for a run in a new session without local files
+    :param kind: `state lost` for the first run in a new session without local files, or `same machine` for the next one
     """
 
     keys: int
@@ -138,8 +140,9 @@ def steady_rows(measured: list[Steady]) -> list[dict[str, Any]]:
 
 
 def _steady_table(measured: list[Steady]) -> Table:
-    titles = ["keys", "peer", "batches", "s a batch", "min", "max", "cost", "to spark-sql", "jvm", "python", "mapped"]
-    shown = _table("Batches on random keys of a large state", ["case", *titles])
+    titles = ["keys", "peer", "batches", "s a batch", "min", "max", "CPU µs", "cost", "to spark-sql"]
+    memory = ["jvm", "python", "mapped"]
+    shown = _table("Batches on random keys of a large state", ["case", *titles, *memory, "settings"])
     previous = None
     for row in steady_rows(measured):
         if previous not in (None, row["case"]):
@@ -150,9 +153,11 @@ def _steady_table(measured: list[Steady]) -> Table:
             row["peer"],
             str(row["batches"]),
             *(f"{row[name]:.2f}" for name in ("median", "min", "max")),
+            micros(row["cpu_micros"]),
             _times(row["cost_to_fewest_keys"]),
             _times(row["throughput_to_spark-sql"]),
-            *(_mib(row[name]) for name in ("jvm", "python", "mapped")),
+            *(_mib(row[name]) for name in memory),
+            row["settings"],
         )
         previous = row["case"]
     return shown
@@ -197,7 +202,7 @@ def _restart_table(restarts: list[Restart]) -> Table:
 def _table(title: str, columns: list[str]) -> Table:
     shown = Table(title=title)
     for column in columns:
-        left = column in ("case", "state", "peer", "restart")
+        left = column in ("case", "state", "peer", "restart", "settings")
         shown.add_column(column, justify="left" if left else "right", no_wrap=True)
     return shown
 

@@ -1,6 +1,5 @@
 """Runs of the state benchmark's jobs on Spark: a run processes the files that its checkpoint has not processed."""
 
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -11,9 +10,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 from memory import MemoryUse, MemoryWatch
-from peers import Batch, batches_of, new_session
-from state_input import Input
-from state_jobs import COUNTERS, SCHEMA, Case, TallySink
+from peers import Batch, batches_of
+from state_jobs import SCHEMA, Case, TallySink
 
 _POLL = 1.0
 _BETWEEN_LINES = 15
@@ -23,7 +21,7 @@ OnProgress = Callable[[int], None]
 
 
 @frozen
-class Played:
+class FinishedRun:
     """A run that has processed its input.
 
     :param first: seconds from the start of the run to the end of its first batch
@@ -49,17 +47,17 @@ class Store:
     state: Any = "auto"
     found: Counter[str] = field(factory=Counter)
 
-    def run(self, spark: Any, on_progress: OnProgress = lambda batches: None) -> Played:
+    def run(self, spark: Any, on_progress: OnProgress) -> FinishedRun:
         """Process all files that no earlier run has processed."""
         with MemoryWatch(spark) as memory:
             started = time.time()
-            play = self._run_amadou if self.peer == "amadou" else self._run_spark_sql
-            query = play(spark, on_progress)
+            run = self._run_amadou if self.peer == "amadou" else self._run_spark_sql
+            query = run(spark, on_progress)
         begun = query.recentProgress[0]
         first = (
             datetime.fromisoformat(begun.timestamp).timestamp() - started + begun.durationMs["triggerExecution"] / 1000
         )
-        return Played(batches_of(query), first, memory.use)
+        return FinishedRun(batches_of(query), first, memory.use)
 
     def _run_amadou(self, spark: Any, on_progress: OnProgress) -> Any:
         import amadou_runtime
@@ -164,19 +162,12 @@ class FilesWatch:
                     continue
 
 
-def first_batch_elsewhere(store: Store, master: str, settings: dict[str, str]) -> tuple[Played, Counter[str]]:
-    """Run a store in a session with an empty directory for local files, as after a move to another machine.
-
-    Call this function in a new process. Queries of another store are run first, because the first query of a session is
-    slow.
+def run_store(spark: Any, store: Store, doing: str, batches: int) -> tuple[FinishedRun, Counter[str]]:
+    """Run a store in the process of a session, with a progress line every few seconds. Return the run, and the totals
+    of all runs of the store.
     """
-    with tempfile.TemporaryDirectory(prefix="amadou-state-") as scratch:
-        spark = new_session(master, settings | {"spark.local.dir": f"{scratch}/local"})
-        try:
-            lines = Input(Path(scratch, "lines"), COUNTERS, 1000, 1000, 2, 1)
-            lines.write_keys()
-            lines.add_batches(2)
-            Store(COUNTERS, store.peer, lines.directory, Path(scratch, "checkpoint"), store.state).run(spark)
-            return store.run(spark), store.found
-        finally:
-            spark.stop()
+
+    def report(done: int) -> None:
+        print(f"    {doing}: batch {done:,} of {batches:,}", flush=True)
+
+    return store.run(spark, every_few_seconds(report)), store.found

@@ -7,23 +7,29 @@ See `benchmarks/README.md` for the measurements and the method.
 """
 
 import argparse
-import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import report
-from events import Dataset, Tally, dataset, tally_of
+from events import dataset, tally_of
 from machine import heading, machine
-from peers import PEERS, VARIANTS, Batch, new_session
+from peers import PEERS, VARIANTS, Batch
 from report import Run
 from rich.console import Console
+from sessions import WARM_UP_BATCHES, WARM_UP_EVENTS, WARM_UP_KEYS, OwnSession
 
 NAIVE_MOST_KEYS = 100_000
 NAIVE_WARMUP, NAIVE_BATCHES = 1, 1
-console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=140)
+ABOUT_RUNS = (
+    "Each run has a Spark session in a process of its own, whose start and warm-up take about 12 seconds on two idle "
+    "cores. Before its first run with a number of keys, each peer is run three times without being measured, to find "
+    "the faster of Java's compilers, and whether code generation makes Spark faster. A setting in --conf is not tried."
+)
+console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=160)
 
 
 def main() -> int:
@@ -32,7 +38,14 @@ def main() -> int:
     described = machine()
     console.print(f"[bold]{heading(described)}[/bold]\n{settings_line(options)}", soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="amadou-throughput-") as scratch:
-        runs = measure(options, Path(scratch))
+        runs = report.in_turns(
+            console,
+            options,
+            options.peers,
+            partial(run_peer, options, Path(scratch)),
+            partial(reason_to_skip, options),
+            lambda peer, keys: min(options.keys) if peer == "naive" else keys,
+        )
     if options.json:
         report.write_json(options.json, described, settings(options), runs)
     if options.plot:
@@ -43,55 +56,28 @@ def main() -> int:
     return 0 if agreed else 1
 
 
-def measure(options: argparse.Namespace, scratch: Path) -> list[Run]:
-    """Run each peer with each key count in turn, round by round, so a machine that slows down affects all peers."""
-    spark = new_session(options.master, dict(options.conf))
-    runs = []
-    try:
-        warm_up(options, spark, scratch)
-        for round_ in range(1, options.rounds + 1):
-            for keys in options.keys:
-                for peer in options.peers:
-                    reason = reason_to_skip(options, peer, keys, round_)
-                    if reason:
-                        console.print(f"round {round_}  {keys:>9,} keys  {peer:<9}  skipped: {reason}")
-                        continue
-                    run = play(options, spark, scratch, peer, keys, round_)
-                    console.print(run.progress_line(), soft_wrap=True)
-                    runs.append(run)
-    finally:
-        spark.stop()
-    return runs
-
-
-def warm_up(options: argparse.Namespace, spark: object, scratch: Path) -> None:
-    """Run each peer once without measuring it: the first query of a session is slow, as it also loads and compiles."""
-    data = dataset(options.data or scratch, 1000, min(options.events, 50_000), 3, options.seed)
-    for peer in options.peers:
-        started = time.perf_counter()
-        play_files(spark, scratch, peer, data)
-        console.print(f"warmed up {peer} in {time.perf_counter() - started:.1f} s")
-
-
-def play(options: argparse.Namespace, spark: object, scratch: Path, peer: str, keys: int, round_: int) -> Run:
-    """Run one peer once, with new directories."""
+def run_peer(options: argparse.Namespace, scratch: Path, peer: str, keys: int, settings: dict[str, str]) -> Run:
+    """Run one peer once, in a session of its own and with new directories."""
     naive = peer == "naive"
     events = options.naive_events if naive else options.events
     warmup = NAIVE_WARMUP if naive else options.warmup
     count = NAIVE_BATCHES if naive else options.batches
-    data = dataset(options.data or scratch, keys, events, warmup + count, options.seed)
-    batches, tally = play_files(spark, scratch, peer, data)
-    return Run.of(peer, keys, events, round_, warmup, batches, tally, data.expected)
+    root = options.data or scratch
+    first = dataset(root, WARM_UP_KEYS, min(options.events, WARM_UP_EVENTS), WARM_UP_BATCHES, options.seed)
+    data = dataset(root, keys, events, warmup + count, options.seed)
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{peer}-", dir=scratch) as directory,
+        OwnSession(options.master, settings) as own,
+    ):
+        work = Path(directory)
+        own.call(process_files, peer, first.directory, work / "warm-up")
+        batches = own.with_cpu(own.call(process_files, peer, data.directory, work))
+        return Run.of(peer, keys, events, warmup, batches, tally_of(work / "output"), data.expected)
 
 
-def play_files(spark: object, scratch: Path, peer: str, data: Dataset) -> tuple[list[Batch], Tally]:
-    """Run a peer over files. Return the batches as reported by Spark, and the tally of the output."""
-    work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
-    try:
-        batches = (PEERS | VARIANTS)[peer](spark, data.directory, work / "output", work / "checkpoint")
-        return batches, tally_of(work / "output")
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+def process_files(spark: Any, peer: str, files: Path, work: Path) -> list[Batch]:
+    """Run a peer over files. Return the batches as reported by Spark."""
+    return (PEERS | VARIANTS)[peer](spark, files, work / "output", work / "checkpoint")
 
 
 def reason_to_skip(options: argparse.Namespace, peer: str, keys: int, round_: int) -> str | None:
@@ -118,8 +104,9 @@ def settings_line(options: argparse.Namespace) -> str:
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Throughput of the tumbling-window job on Spark, side by side with its peers in one session.",
-        epilog="Exit status: 0, or 1 if a peer's results are wrong.",
+        description="Throughput of the tumbling-window job on Spark, side by side with its peers.",
+        epilog=f"{ABOUT_RUNS} The defaults take about 25 minutes on two idle cores; without the peer naive, 15 "
+        "minutes. Exit status: 0, or 1 if a peer's results are wrong.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add_measuring_options(parser)
@@ -191,4 +178,6 @@ def setting(text: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import throughput
+
+    sys.exit(throughput.main())

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import sys
 import tempfile
 import zlib
@@ -25,17 +24,18 @@ import report
 from attrs import frozen
 from events import DISORDER_SECONDS, MINUTE, Tally, time_of_day
 from machine import heading, machine
-from peers import Batch, new_session, run_handler, run_query
+from peers import Batch, run_handler, run_query
 from report import Run
 from rich.console import Console
-from throughput import add_measuring_options, names_of
+from sessions import WARM_UP_BATCHES, WARM_UP_EVENTS, WARM_UP_KEYS, OwnSession
+from throughput import ABOUT_RUNS, add_measuring_options, names_of
 
 from amadou import to_millis
 from amadou_plugins.aggregates import Count, Mean
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, WindowSpec, windowed
 
 SESSION_GAP = 25
-console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=140)
+console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=160)
 
 
 @frozen
@@ -104,65 +104,71 @@ def main() -> int:
     described = machine()
     console.print(f"[bold]{heading(described)}[/bold]", soft_wrap=True)
     agreed = True
-    spark = new_session(options.master, dict(options.conf))
-    try:
-        with tempfile.TemporaryDirectory(prefix="amadou-windows-") as scratch:
-            for kind in options.kinds:
-                runs = measure(options, spark, Path(scratch), kind)
-                agreed = report.print_agreement(console, runs) and agreed
-                console.print(report.table(runs, KINDS[kind].title, PATHS[0] if options.path else report.BASE))
-    finally:
-        spark.stop()
+    with tempfile.TemporaryDirectory(prefix="amadou-windows-") as scratch:
+        for kind in options.kinds:
+            console.print(KINDS[kind].title)
+            run = partial(run_peer, options, Path(scratch), kind, {})
+            runs = report.in_turns(console, options, PATHS if options.path else options.peers, run)
+            agreed = report.print_agreement(console, runs) and agreed
+            console.print(report.table(runs, KINDS[kind].title, PATHS[0] if options.path else report.BASE))
     console.print(report.FOOTNOTE)
     return 0 if agreed else 1
 
 
-def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -> list[Run]:
-    """Run all peers with each key count in turn, round by round."""
-    runs = []
+def run_peer(
+    options: argparse.Namespace,
+    scratch: Path,
+    kind: str,
+    expected: dict[int, Tally],
+    peer: str,
+    keys: int,
+    settings: dict[str, str],
+) -> Run:
+    """Run one peer once, in a session of its own and with new directories.
+
+    :param expected: the results of the first run with each number of keys, with which all other runs must agree
+    """
     batches = options.warmup + options.batches
-    for round_ in range(options.rounds + 1):  # the first round is the warm-up
-        for keys in options.keys if round_ else options.keys[:1]:
-            events = options.events // 10 if KINDS[kind].fills else options.events
-            files = dataset(scratch, KINDS[kind], keys, events, batches, options.seed)
-            expected: Tally | None = None
-            for peer in PATHS if options.path else options.peers:
-                play = PLAYS[peer]
-                work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
-                played = play(spark, KINDS[kind], files, work / "output", work / "checkpoint")
-                tally = tally_of(work / "output")
-                shutil.rmtree(work, ignore_errors=True)
-                expected = expected or tally
-                if round_:
-                    run = Run.of(peer, keys, events, round_, options.warmup, played, tally, expected)
-                    console.print(f"{kind} {run.progress_line()}", soft_wrap=True)
-                    runs.append(run)
-    return runs
+    events = options.events // 10 if KINDS[kind].fills else options.events
+    first = dataset(scratch, KINDS[kind], WARM_UP_KEYS, min(events, WARM_UP_EVENTS), WARM_UP_BATCHES, options.seed)
+    files = dataset(scratch, KINDS[kind], keys, events, batches, options.seed)
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{peer}-", dir=scratch) as directory,
+        OwnSession(options.master, settings) as own,
+    ):
+        work = Path(directory)
+        own.call(process_files, peer, kind, first, work / "warm-up")
+        reported = own.with_cpu(own.call(process_files, peer, kind, files, work))
+        tally = tally_of(work / "output")
+        return Run.of(peer, keys, events, options.warmup, reported, tally, expected.setdefault(keys, tally))
 
 
-def play_amadou(
-    spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path, state: str = "auto"
-) -> list[Batch]:
+def process_files(spark: Any, peer: str, kind: str, files: Path, work: Path) -> list[Batch]:
+    """Run a peer over files. Return the batches as reported by Spark."""
+    return ALL_PEERS[peer](spark, KINDS[kind], files, work / "output", work / "checkpoint")
+
+
+def run_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path, state: str = "auto") -> list[Batch]:
     """Run a `windowed` handler."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
     return run_handler(handler, "results", spark, files, output, checkpoint, state)
 
 
-def play_keyed_by_columns(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+def run_keyed_by_columns(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """Run a handler that keys records in columns and passes events to the window one by one."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
     handler.delegates_to = None
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
-def play_columns_in_windows(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+def run_columns_in_windows(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """Run a handler that keys records one by one and passes events to the window in columns."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
     handler.key_batch = no_columns  # type: ignore[method-assign]
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
-def play_per_event(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+def run_per_event(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """Run a handler whose callbacks process records and events one by one."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
     handler.delegates_to = None
@@ -174,7 +180,7 @@ def no_columns(records: list[Any]) -> None:
     return None
 
 
-def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+def run_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """Run Spark SQL's own windows, with Spark's own file sink."""
     from pyspark.sql.functions import avg, col, count, from_json
 
@@ -192,22 +198,22 @@ def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint
 
 
 PEERS: dict[str, Any] = {
-    "spark-sql": play_spark_sql,
-    "amadou": play_amadou,
-    "groups": partial(play_amadou, state="groups"),
-    "log": partial(play_amadou, state="log"),
+    "spark-sql": run_spark_sql,
+    "amadou": run_amadou,
+    "groups": partial(run_amadou, state="groups"),
+    "log": partial(run_amadou, state="log"),
 }
-PLAYS = PEERS | {
-    "keyed-by-columns": play_keyed_by_columns,
-    "columns-in-windows": play_columns_in_windows,
-    "per-event": play_per_event,
+ALL_PEERS = PEERS | {
+    "keyed-by-columns": run_keyed_by_columns,
+    "columns-in-windows": run_columns_in_windows,
+    "per-event": run_per_event,
 }
 PATHS = ("per-event", "keyed-by-columns", "columns-in-windows", "amadou")
 
 
 def dataset(root: Path, kind: Kind, keys: int, events: int, batches: int, seed: int) -> Path:
     """Return files of one minute each. The first call creates them. Each file has as many distinct keys as possible."""
-    directory = root / f"{keys}-keys-{events}-events-{kind.busy:.2f}-busy{'-full' * kind.fills}"
+    directory = root / f"{keys}-keys-{events}-events-{batches}-batches-{kind.busy:.2f}-busy{'-full' * kind.fills}"
     if not directory.exists():
         directory.mkdir(parents=True)
         random_ = random.Random(seed)
@@ -243,15 +249,16 @@ def tally_of(output: Path) -> Tally:
             row |= row.get("value", {})
             # Spark writes timestamps with milliseconds
             start, end = (to_millis(datetime.fromisoformat(row[name])) for name in ("start", "end"))
-            told = f"{row['key']}|{start}|{end}|{row['n']}|{row['mean']:.9f}"
-            total += Tally(1, row["n"], zlib.crc32(told.encode()))
+            text = f"{row['key']}|{start}|{end}|{row['n']}|{row['mean']:.9f}"
+            total += Tally(1, row["n"], zlib.crc32(text.encode()))
     return total
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Throughput of windows on Spark, side by side with Spark SQL in one session.",
-        epilog="Exit status: 0, or 1 if the results differ.",
+        description="Throughput of windows on Spark, side by side with Spark SQL.",
+        epilog=f"{ABOUT_RUNS} The defaults take about 70 minutes on two idle cores. "
+        "Exit status: 0, or 1 if the results differ.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--kinds", type=names_of("kind", KINDS), default=",".join(KINDS), help="comma-separated")
@@ -267,4 +274,6 @@ def parse_options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import windows
+
+    sys.exit(windows.main())

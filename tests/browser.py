@@ -153,10 +153,14 @@ class Chromium:
         self.allow_scripts(True)
         while self._scripts:
             self._command("Page.removeScriptToEvaluateOnNewDocument", identifier=self._scripts.pop())
-        self._command("Emulation.clearDeviceMetricsOverride")
-        self._command("Emulation.setEmulatedMedia", features=[])
+        self.reset_settings()
         self._command("Network.clearBrowserCookies")
         self.driver.get("about:blank")
+
+    def reset_settings(self) -> None:
+        """Return to the usual size and colour scheme."""
+        self._command("Emulation.clearDeviceMetricsOverride")
+        self._command("Emulation.setEmulatedMedia", features=[])
 
     def hide_scrollbars(self) -> None:
         self._command("Emulation.setScrollbarsHidden", hidden=True)

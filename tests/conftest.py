@@ -1,8 +1,9 @@
 import os
-import re
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +14,6 @@ from hypothesis import settings
 from tests.services import Bucket, KafkaLogin, OwnService, Storage, bucket, mounted, need, own_service, unavailable
 
 from amadou import _secret
-from amadou.errors import CheckpointError, PlatformError
 from amadou.spark_versions import spark_version
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -35,29 +35,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("qualify")]
     for item in items:
-        needed = item.get_closest_marker("needs_spark")
-        if needed is not None and spark_version() < needed.args:
-            version = ".".join(map(str, needed.args))
+        needed = max((mark.args for mark in item.iter_markers("needs_spark")), default=())
+        if needed and spark_version() < needed:
+            version = ".".join(map(str, needed))
             item.add_marker(pytest.mark.skip(reason=f"needs Spark {version} or newer"))
     items.sort(key=lambda item: not any(part in item.path.as_posix() for part in _LONGEST))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, object, object]:
-    """Skips tests of what older versions of Spark lack: amadou says so, also in the output of commands."""
-    try:
-        return (yield)
-    except (CheckpointError, PlatformError, AssertionError) as error:
-        lack = ".*needs Spark 4.0 or newer, but pyspark 3.5.*"
-        if not isinstance(error, AssertionError):
-            lack += "|.*Spark before 4.2, which cannot add or .*"
-        lacks = re.search(lack, str(error))
-        if lacks and spark_version() < (4, 2):
-            pytest.skip(lacks[0])
-        raise
-
-
-pytest_runtest_setup = pytest_runtest_call
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print how long the files took that took longest, as `--durations` does for tests."""
+    if not terminalreporter.config.getoption("durations"):
+        return
+    seconds: Counter[str] = Counter()
+    for report in chain(*terminalreporter.stats.values()):
+        seconds[getattr(report, "fspath", "")] += getattr(report, "duration", 0)
+    terminalreporter.section("slowest files")
+    for file, taken in seconds.most_common(30):
+        terminalreporter.write_line(f"{taken:7.1f}s {file}")
+    terminalreporter.write_line(f"{seconds.total():7.1f}s in all files")
 
 
 @pytest.fixture(autouse=True)

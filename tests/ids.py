@@ -2,5 +2,5 @@ import re
 
 
 def shown(value: object) -> str:
-    """A parameter as a test's id, which is the same in each process."""
+    """Return the id of a test's parameter: a text that is the same in each process."""
     return re.sub("( object)? at 0x[^>]*", "", str(value))[:80]

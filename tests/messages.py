@@ -1,4 +1,4 @@
-"""Protobuf messages, as protoc would generate their classes."""
+"""A Protobuf message class like those that protoc generates."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What other processes say of a module of the tests."""
+"""Calls functions of test modules in other processes."""
 
 import json
 import os
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 
-def told_elsewhere(module: str, function: str, seeds: str) -> list[Any]:
-    """What a function gives in processes of their own, which order sets and dicts of hashes otherwise.
+def results_in_processes(module: str, function: str, seeds: str) -> list[Any]:
+    """Call a function in new processes with different hash seeds, which change the order of sets. Return its results.
 
     :param module: the function's module
-    :param function: takes nothing, and gives what JSON carries
-    :param seeds: a process for each, of one digit
+    :param function: has no parameters, and returns a value that JSON can represent
+    :param seeds: one hash seed for each process, each a single digit
     """
     program = f"import json; from {module} import {function}; print(json.dumps({function}()))"
     return [

@@ -1,4 +1,4 @@
-"""Rewrites savepoints, as a job with other settings would write them."""
+"""Rewrites savepoints as a job with other settings writes them."""
 
 from itertools import groupby
 from pathlib import Path
@@ -10,7 +10,7 @@ from amadou_runtime.savepoint.savepoint import Savepoint, Totals, complete, new_
 
 
 def key_groups(savepoint: Savepoint, groups: int) -> list[tuple[int, KeyGroup]]:
-    """The key groups of a savepoint."""
+    """Return the key groups of a savepoint."""
     return list(savepoint.groups(groups, range(groups), {}, {}))
 
 

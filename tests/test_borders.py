@@ -1,4 +1,4 @@
-"""What the rooms of the runtime may import of each other and of other packages."""
+"""Imports that the directories of the runtime may have from each other and from other packages."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 import amadou_runtime
 
 ROOT = Path(amadou_runtime.__file__ or "").parent
-ROOMS = {
+DIRECTORIES = {
     "core": set(),
     "plugins": {"core", "typer"},
     "savepoint": {"core"},
@@ -21,7 +21,7 @@ ROOMS = {
     "testing": {"core", "plugins", "savepoint", "embedded", "spark", "command", "amadou_runtime"},
     "__init__": {"core", "embedded", "spark", "_run", "command", "testing"},
 }
-"""What each room may import besides itself: other rooms, the package as a whole, and packages of `GUARDED`."""
+"""Allowed imports of each directory: other directories, the package as a whole, and packages in `GUARDED`."""
 GUARDED = {"amadou_plugins", "amadou_runtime", "pyspark", "typer", "rich"}
 EXCEPTIONS = {
     ("core/ports.py", "amadou_runtime.plugins.hooks"),  # ports name codecs and sinks that plugins have
@@ -32,26 +32,28 @@ EXCEPTIONS = {
 }
 
 
-def test_each_room_has_its_borders() -> None:
-    found = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if path.suffix in ("", ".py")}
-    assert found - {"__pycache__"} == ROOMS.keys()
+def test_each_directory_of_the_runtime_has_a_list_of_allowed_imports() -> None:
+    directories = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if path.suffix in ("", ".py")}
+    assert directories - {"__pycache__"} == DIRECTORIES.keys()
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_only_what_it_may(room: str) -> None:
-    files = [ROOT / f"{room}.py"] if (ROOT / f"{room}.py").exists() else sorted((ROOT / room).rglob("*.py"))
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_a_directory_of_the_runtime_has_only_allowed_imports(directory: str) -> None:
+    files = (
+        [ROOT / f"{directory}.py"] if (ROOT / f"{directory}.py").exists() else sorted((ROOT / directory).rglob("*.py"))
+    )
     imported = {(str(file.relative_to(ROOT)), module) for file in files for module in imports_of(file)}
     assert {
         (file, module)
         for file, module in imported - EXCEPTIONS
-        if (target := target_of(module)) != room
-        if target is not None and target not in ROOMS[room]
+        if (target := target_of(module)) != directory
+        if target is not None and target not in DIRECTORIES[directory]
     } == set()
-    assert {each for each in EXCEPTIONS if each[0].startswith(f"{room}/")} <= imported
+    assert {each for each in EXCEPTIONS if each[0].startswith(f"{directory}/")} <= imported
 
 
 def imports_of(file: Path) -> Iterator[str]:
-    """The modules that a file imports, lazily or for types, too."""
+    """Yield the modules that a file imports, also those imported lazily or for types."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -64,9 +66,9 @@ def imports_of(file: Path) -> Iterator[str]:
 
 
 def target_of(module: str) -> str | None:
-    """The room or package that an import is of; `None` where it may come from everywhere."""
+    """Return the directory or package of an import; `None` if all directories may import it."""
     package, _, rest = module.partition(".")
-    room = rest.partition(".")[0]
-    if package == "amadou_runtime" and room in ROOMS:
-        return room
+    directory = rest.partition(".")[0]
+    if package == "amadou_runtime" and directory in DIRECTORIES:
+        return directory
     return package if package in GUARDED else None

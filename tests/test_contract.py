@@ -1,4 +1,4 @@
-"""`docs/semantics.md` is the contract: the rules that are cited exist, and each one has a conformance test."""
+"""Each rule that is cited exists in `docs/semantics.md`, and each rule there has a conformance test."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ FILES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if pa
 CITING = [ROOT / "README.md", *FILES]
 ENGINES = {"test_run", "engine"}
 """The fixtures that run a conformance test on each engine."""
-SPARK_ALONE = {32}  # a replay goes on from a checkpoint, which the embedded engine does not keep
+SPARK_ALONE = {32}  # a replay continues from a checkpoint, which the embedded engine does not have
 
 NUMBERS = r"(\d+(?:(?:, | and | to |–|-)\d+)*)"
 BY_PAGE = re.compile(rf"semantics\.md`?[\s#]+{NUMBERS}")
@@ -26,29 +26,29 @@ BY_BOTH = re.compile(rf"{BY_WORD.pattern} of [`/\w]*semantics\.md", re.IGNORECAS
 
 
 def numbers_of(citation: str) -> Iterator[int]:
-    """The numbers of a citation such as "2, 5–7"."""
+    """Yield the numbers of a citation such as "2, 5–7"."""
     for first, last in re.findall(r"(\d+)(?:(?: to |–|-)(\d+))?", citation):
         yield from range(int(first), int(last or first) + 1)
 
 
 def cited_in(path: Path) -> set[int]:
-    """The numbers of the rules that a file cites."""
+    """Return the numbers of the rules that a file cites."""
     text = path.read_text()
-    citations = [found for pattern in (BY_PAGE, BY_MARKER, BY_BOTH) for found in pattern.findall(text)]
+    citations = [citation for pattern in (BY_PAGE, BY_MARKER, BY_BOTH) for citation in pattern.findall(text)]
     if path == CONTRACT or path.parent.name == "conformance":  # other pages have rules of their own
         citations += BY_WORD.findall(text)
     return {number for citation in citations for number in numbers_of(citation)}
 
 
 def rules_of(marks: Iterable[ast.expr]) -> set[int]:
-    """The rules that decorators, or the marks of a module, name."""
+    """Return the rules in the marks of decorators or of a module."""
     calls = [node for mark in marks for node in ast.walk(mark) if isinstance(node, ast.Call)]
     markers = [call for call in calls if ast.unparse(call.func) == "pytest.mark.rule"]
     return {ast.literal_eval(number) for marker in markers for number in marker.args}
 
 
 def rules_with_a_test_in(path: Path) -> set[int]:
-    """The rules of which a file has a test that runs on each engine."""
+    """Return the rules for which a file has a test that runs on each engine."""
     body = ast.parse(path.read_text()).body
     tests = [node for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
     on_each = [test for test in tests if ENGINES & {argument.arg for argument in test.args.args}]
@@ -73,12 +73,12 @@ def test_rules_are_numbered_without_gaps() -> None:
         ("Rules 8, 18 and 20 of `semantics.md`: what survives", [8, 18, 20]),
     ],
 )
-def test_citations_are_found_however_they_are_written(text: str, numbers: list[int]) -> None:
+def test_citations_of_rules_in_each_form_are_recognized(text: str, numbers: list[int]) -> None:
     citations = BY_PAGE.findall(text) + BY_BOTH.findall(text)
     assert [number for citation in citations for number in numbers_of(citation)] == numbers
 
 
-def test_each_cited_rule_exists() -> None:
+def test_each_rule_that_is_cited_exists() -> None:
     unknown = {str(path.relative_to(ROOT)): cited_in(path) - {*RULES} for path in CITING}
     assert {path: numbers for path, numbers in unknown.items() if numbers} == {}
     assert sum(bool(cited_in(path)) for path in CITING) > 40
@@ -90,7 +90,7 @@ def test_each_rule_has_a_conformance_test_on_each_engine() -> None:
     assert {*RULES} - tested == set()
 
 
-def test_links_to_rules_lead_to_their_headings() -> None:
+def test_links_to_rules_point_to_existing_headings() -> None:
     anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in HEADINGS}
     links = {link for path in CITING for link in re.findall(r"semantics\.md#([\w-]+)\)", path.read_text())}
     assert (links | set(re.findall(r"\]\(#([\w-]+)\)", CONTRACT.read_text()))) - anchors == set()

@@ -1,4 +1,4 @@
-"""Pages for readers of the code name files and definitions that exist."""
+"""Pages of the docs name files, definitions and options that exist."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
 PAGES = [HOW_IT_WORKS, *ROOT.glob("CONTRIBUTING.md")]
 FOLDERS = (ROOT, ROOT / "runtime" / "amadou_runtime")
-"""Where paths on these pages begin."""
+"""Directories to which paths on these pages are relative."""
 CHECKPOINT = {"offsets/N", "clock/N", "clock/N-1", "clock/N-began", "commits/N", "state/", "references/"}
 """Paths in a checkpoint, not in the repository."""
 
@@ -28,12 +28,12 @@ DEFINITIONS = re.compile(r"((?:`[\w.]+`(?:,\s+|\s+and\s+)?)+)\s+(?:in\s+|\()`([\
 """Names with the file that defines them: "`a` and `b` in `file.py`", "`a` (`file.py`)"."""
 
 
-def found(path: str) -> Path | None:
+def existing(path: str) -> Path | None:
     return next((folder / path for folder in FOLDERS if (folder / path).exists()), None)
 
 
 def defined_in(body: list[ast.stmt], within: str = "") -> Iterator[str]:
-    """The names of a file: of functions, classes, what is assigned, and of all that in classes."""
+    """Yield the names of functions, classes and assignments of a file, also those inside classes."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield f"{within}{node.name}"
@@ -50,23 +50,23 @@ def definitions_on(page: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_each_path_on_a_page_exists(page: Path) -> None:
+def test_each_path_on_a_page_for_developers_exists(page: Path) -> None:
     text = page.read_text()
     paths = {*PATH.findall(text), *FILE.findall(text)} - CHECKPOINT
-    assert sorted(path for path in paths if found(path) is None) == []
+    assert sorted(path for path in paths if existing(path) is None) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_each_name_on_a_page_stands_in_the_file_that_the_page_says(page: Path) -> None:
+def test_each_name_on_a_page_for_developers_is_defined_in_the_file_that_the_page_names(page: Path) -> None:
     missing = [
         f"{name} in {file}"
         for name, file in definitions_on(page)
-        if (path := found(file)) is not None and name not in {*defined_in(ast.parse(path.read_text()).body)}
+        if (path := existing(file)) is not None and name not in {*defined_in(ast.parse(path.read_text()).body)}
     ]
     assert missing == []
 
 
-def test_each_class_and_method_on_the_page_exists() -> None:
+def test_each_class_and_method_in_how_it_works_exists() -> None:
     product = (path for folder in ("sdk", "runtime", "plugins") for path in (ROOT / folder).rglob("*.py"))
     known = {name for path in product for name in defined_in(ast.parse(path.read_text()).body)}
     named = set(re.findall(r"`([A-Z]\w+(?:\.\w+)?)`", HOW_IT_WORKS.read_text()))
@@ -74,19 +74,19 @@ def test_each_class_and_method_on_the_page_exists() -> None:
     assert len(named) > 30
 
 
-def test_the_page_names_many_definitions() -> None:
+def test_how_it_works_names_more_than_40_definitions() -> None:
     assert len(definitions_on(HOW_IT_WORKS)) > 40
 
 
-def test_the_picture_names_files_that_exist() -> None:
+def test_the_picture_in_how_it_works_names_files_that_exist() -> None:
     files = re.findall(r"[\w/]+\.py", (ROOT / "docs" / "how-it-works.svg").read_text())
     core = ROOT / "runtime" / "amadou_runtime" / "core"
     assert len(files) > 8
-    assert [file for file in files if found(file) is None and not (core / file).exists()] == []
+    assert [file for file in files if existing(file) is None and not (core / file).exists()] == []
 
 
 def test_the_docs_show_each_page_of_the_console_in_light_and_dark() -> None:
-    """A new page needs a picture on the page of the docs; `scripts/screenshots` writes it."""
+    """A new page of the console needs a picture in docs/console.md; `scripts/screenshots` makes it."""
     shown = set(re.findall(r"images/console-[\w-]+\.png", (ROOT / "docs" / "console.md").read_text()))
     written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "images").glob("console-*")}
     needed = {image_of(page, scheme) for page in ADDRESSES for scheme in SCHEMES}
@@ -94,12 +94,12 @@ def test_the_docs_show_each_page_of_the_console_in_light_and_dark() -> None:
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/deploying/*.md")), ids=lambda page: page.name)
-def test_what_a_page_about_deploying_shows_can_be_parsed(page: Path) -> None:
+def test_json_and_yaml_on_pages_about_deploying_can_be_parsed(page: Path) -> None:
     for language, text in re.findall(r"^```(json|yaml)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
         assert (json.loads if language == "json" else yaml.safe_load)(text)
 
 
-def test_the_options_of_jobs_on_pages_about_deploying_exist() -> None:
+def test_options_of_jobs_on_pages_about_deploying_exist() -> None:
     known = set(re.findall(r"--[a-z-]+", output("run", "--help")))
     pages = "".join(page.read_text() for page in sorted(ROOT.glob("docs/deploying/*.md")))
     options = re.findall(r'(?<=")--[a-z-]+(?=",)|(?<=^    - )--[a-z-]+(?==)', pages, re.MULTILINE)
@@ -108,13 +108,13 @@ def test_the_options_of_jobs_on_pages_about_deploying_exist() -> None:
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/deploying/*.md")), ids=lambda page: page.name)
-def test_a_page_about_deploying_serves_metrics_to_other_machines(page: Path) -> None:
+def test_jobs_on_pages_about_deploying_serve_metrics_to_other_machines(page: Path) -> None:
     text = page.read_text()
     assert text.count("--metrics-host") >= text.count("--metrics-port") > 0
     assert not re.search(r"--metrics-host(?![ =]0\.0\.0\.0)", text)
 
 
-def test_the_packages_for_emr_are_those_that_were_tested_with_its_spark() -> None:
+def test_the_packages_for_emr_are_the_versions_that_were_tested() -> None:
     page = (ROOT / "docs" / "deploying" / "emr-serverless.md").read_text()
     tested = (ROOT / "docs" / "running.md").read_text()
     rows = re.findall(r"^\| ([\d.]+)\.\d+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| [^|]*EMR", tested, re.MULTILINE)
@@ -124,7 +124,7 @@ def test_the_packages_for_emr_are_those_that_were_tested_with_its_spark() -> Non
         assert f"python{python}" in page
 
 
-def test_the_unit_for_systemd_has_what_its_options_need() -> None:
+def test_the_page_for_systemd_installs_the_extras_that_its_options_need() -> None:
     page = (ROOT / "docs" / "deploying" / "standalone.md").read_text()
     (install,) = re.findall(r"pip install --find-links wheels 'amadou\[(.*?)\]'", page)
     assert "--metrics-port" in page
@@ -132,7 +132,7 @@ def test_the_unit_for_systemd_has_what_its_options_need() -> None:
     assert "RestartPreventExitStatus=2\n" in page
 
 
-def test_the_pattern_for_signals_matches_the_python_process_of_the_jobs_driver_alone() -> None:
+def test_patterns_of_pkill_in_the_docs_match_only_the_driver_of_the_job() -> None:
     python = "./environment/bin/python /opt/click-counts/{} --checkpoint /shared/{}/checkpoint -p COUNTS=/shared/counts"
     java = "/usr/lib/jvm/bin/java -cp /opt/spark/jars/* org.apache.spark.deploy.SparkSubmit --py-files modules.zip {}"
     worker = "/opt/click-counts/environment/bin/python -m pyspark.daemon pyspark.worker"
@@ -148,7 +148,7 @@ def test_the_pattern_for_signals_matches_the_python_process_of_the_jobs_driver_a
         assert not re.search(pattern, worker)
 
 
-def test_the_oldest_version_of_spark_is_that_of_the_code() -> None:
+def test_the_docs_name_the_oldest_version_of_spark_that_amadou_supports() -> None:
     oldest = ".".join(map(str, OLDEST))
     text = (ROOT / "docs" / "running.md").read_text()
     assert f"pyspark is older than {oldest}," in text

@@ -12,46 +12,63 @@ import pytest
 from tests.test_types import files_of
 
 DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("source", "sink")
 
 
-@pytest.fixture(params=["source", "sink"])
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A folder with the files of a page, its commands in `commands`, and a database for them."""
-    page = (DOCS / f"your-own-{request.param}.md").read_text()
-    for path, text in files_of("block", page):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-    assert list(tmp_path.glob("block_*.py")) == [], "a block that is not a file is run by nothing"
-    (tmp_path / "commands").write_text("".join(re.findall(r"^    (amadou .+\n)", page, re.MULTILINE)))
-    with sqlite3.connect(tmp_path / "shops.db") as database:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of both pages, and a database for their commands."""
+    folder = tmp_path_factory.mktemp("project")
+    for page in PAGES:
+        for path, text in files_of("block", page_text(page)):
+            assert not path.startswith("block_"), "a block that is not a file is run by nothing"
+            assert not (folder / path).exists(), f"both pages have a file {path}"
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_text(text)
+    with sqlite3.connect(folder / "shops.db") as database:
         database.execute("CREATE TABLE outbox (shop TEXT, number INTEGER, body TEXT, PRIMARY KEY (shop, number))")
         sale = json.dumps({"shop": "north", "at": "2025-01-01T12:00:00Z", "cents": 1})
         database.execute("INSERT INTO outbox VALUES ('north', 1, ?)", (sale,))
-    return tmp_path
+    return folder
 
 
-def run(project: Path, command: str) -> str:
+def page_text(page: str) -> str:
+    return (DOCS / f"your-own-{page}.md").read_text()
+
+
+def run(folder: Path, command: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        command, shell=True, cwd=project, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        command, shell=True, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
 
-def commands(project: Path, *, on_spark: bool) -> list[str]:
-    lines = (project / "commands").read_text().splitlines()
-    return [line for line in lines if ("--engine embedded" in line) != on_spark]
+def run_command(project: Path, page: str, *, on_spark: bool) -> str:
+    """Run the command of a page for an engine, and return its output."""
+    commands = re.findall(r"^    (amadou .+)\n", page_text(page), re.MULTILINE)
+    (command,) = (each for each in commands if ("--engine embedded" in each) != on_spark)
+    return run(project, command)
 
 
-def test_the_page_holds_on_the_embedded_engine(project: Path) -> None:
-    assert re.search(r"\b[2-9] passed", run(project, f"{sys.executable} -m pytest -k 'not spark'"))
-    (command,) = commands(project, on_spark=False)
-    assert re.search(r": [15] events in", run(project, command))
+def test_the_tests_of_the_pages_pass_on_the_embedded_engine(project: Path) -> None:
+    assert re.search(r"\b6 passed, 4 deselected", run(project, f"{sys.executable} -m pytest -k 'not spark'"))
 
 
 @pytest.mark.spark
-def test_the_page_holds_on_spark(project: Path) -> None:
-    assert re.search(r"\b2 passed", run(project, f"{sys.executable} -m pytest -k spark"))
-    (command,) = commands(project, on_spark=True)
-    assert re.search(r": [15] events in", run(project, command))
+@pytest.mark.needs_spark(4)
+def test_the_tests_of_the_pages_pass_on_spark(project: Path) -> None:
+    assert re.search(r"\b4 passed", run(project, f"{sys.executable} -m pytest -k spark"))
+
+
+@pytest.mark.parametrize(("page", "events"), [("source", 1), ("sink", 5)])
+def test_the_command_of_a_page_runs_on_the_embedded_engine(project: Path, page: str, events: int) -> None:
+    assert f": {events} events in" in run_command(project, page, on_spark=False)
+
+
+@pytest.mark.spark
+@pytest.mark.needs_spark(4)
+@pytest.mark.parametrize(("page", "events"), [("source", 1), pytest.param("sink", 5, marks=pytest.mark.qualify)])
+def test_the_command_of_a_page_runs_on_spark(project: Path, page: str, events: int) -> None:
+    assert f": {events} events in" in run_command(project, page, on_spark=True)

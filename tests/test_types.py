@@ -1,8 +1,8 @@
-"""What type checkers say of the examples, of the code on each page, and of what users get right and wrong.
+"""Type checkers accept the examples, the code on each page and valid user code, and refuse invalid user code.
 
-On a page, each block of Python is a file of its own, with its lines where they are on the page. What a block needs and
-readers do not stands before it, in a comment ``<!-- python … -->``. A block, or such a comment, that begins with a
-comment such as ``# my_company/sinks.py`` is that file, and others may import it.
+Each block of Python on a page becomes a file with the same line numbers. Code that a block needs, but readers do not,
+precedes the block in a comment ``<!-- python … -->``. If a block or such a comment begins with a comment such as
+``# my_company/sinks.py``, then it becomes this file, and other blocks can import it.
 """
 
 import json
@@ -34,13 +34,13 @@ class Problem:
 
 
 def files_of(name: str, page: str) -> Iterator[tuple[str, str]]:
-    """The code of a page: for each file its path and its text."""
+    """Yield the path and the text of each file with code of a page."""
     before = ""
-    for found in CODE.finditer(page):
-        kind = found.lastgroup or ""
-        line = page.count("\n", 0, found.start(kind))
-        code = before + "\n" * (line - before.count("\n")) + found[kind]
-        path = FILE.match(found[kind])
+    for block in CODE.finditer(page):
+        kind = block.lastgroup or ""
+        line = page.count("\n", 0, block.start(kind))
+        code = before + "\n" * (line - before.count("\n")) + block[kind]
+        path = FILE.match(block[kind])
         before = code if kind == "hidden" and path is None else ""
         if path is not None:
             yield path[1], code
@@ -65,9 +65,9 @@ def mypy(code: Path) -> Iterator[Problem]:
     environment = {**os.environ, "MYPYPATH": str(code)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    for said in map(json.loads, done.stdout.splitlines()):
-        if said["severity"] == "error":
-            yield Problem(ROOT / said["file"], said["line"], said["message"])
+    for message in map(json.loads, done.stdout.splitlines()):
+        if message["severity"] == "error":
+            yield Problem(ROOT / message["file"], message["line"], message["message"])
 
 
 def pyright(code: Path) -> Iterator[Problem]:
@@ -79,42 +79,42 @@ def pyright(code: Path) -> Iterator[Problem]:
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(config)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    for said in json.loads(done.stdout)["generalDiagnostics"]:
-        yield Problem(Path(said["file"]), said["range"]["start"]["line"] + 1, said["message"])
+    for message in json.loads(done.stdout)["generalDiagnostics"]:
+        yield Problem(Path(message["file"]), message["range"]["start"]["line"] + 1, message["message"])
 
 
 @pytest.fixture(scope="session", params=[mypy, pyright], ids=lambda checker: checker.__name__)
 def problems(request: pytest.FixtureRequest, code: Path) -> list[Problem]:
-    """What a checker says of all of it."""
+    """The problems that a type checker finds in all of this code."""
     return list(request.param(code))
 
 
-def test_examples_and_the_code_on_pages_have_right_types(problems: list[Problem]) -> None:
+def test_type_checkers_accept_examples_code_on_pages_and_valid_user_code(problems: list[Problem]) -> None:
     assert [problem for problem in problems if problem.file != TYPES / "refused.py"] == []
 
 
-def test_what_is_wrong_is_refused_and_the_reason_named(problems: list[Problem]) -> None:
+def test_type_checkers_refuse_invalid_user_code_with_the_reason(problems: list[Problem]) -> None:
     lines = (TYPES / "refused.py").read_text().splitlines()
-    found = ((number, re.search(r"  # refused: (.+)$", line)) for number, line in enumerate(lines, 1))
-    expected = {number: match[1] for number, match in found if match is not None}
-    said: dict[int, str] = defaultdict(str)
+    comments = ((number, re.search(r"  # refused: (.+)$", line)) for number, line in enumerate(lines, 1))
+    expected = {number: match[1] for number, match in comments if match is not None}
+    messages: dict[int, str] = defaultdict(str)
     for problem in problems:
         if problem.file == TYPES / "refused.py":
-            said[problem.line] += problem.text + "\n"
+            messages[problem.line] += problem.text + "\n"
 
-    assert said.keys() == expected.keys()
-    assert {number: said[number] for number, text in expected.items() if text not in said[number]} == {}
+    assert messages.keys() == expected.keys()
+    assert {number: messages[number] for number, text in expected.items() if text not in messages[number]} == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_python_on_a_page_stands_in_blocks_that_are_checked(page: Path) -> None:
+def test_all_python_on_pages_is_in_blocks_that_are_checked(page: Path) -> None:
     text = page.read_text()
 
     assert UNFENCED.findall(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)) == []
     assert len(list(files_of("", text))) >= text.count("```python")
 
 
-def test_a_block_of_a_page_keeps_its_lines_and_has_what_is_hidden_before_it() -> None:
+def test_the_file_of_a_block_has_the_lines_of_the_page_and_the_hidden_code() -> None:
     page = "# Page\n\n<!-- python\nimport os\n-->\n```python\nos.sep\n```\n\n```python\n# a/b.py\nb = 1\n```\n"
 
     assert list(files_of("page", page)) == [

@@ -1,4 +1,4 @@
-"""A job with two stages: views of pages are summed by the minute, and the most viewed page of each minute is found."""
+"""A job with two stages: the first sums views of pages by the minute, the second finds the most viewed page of each."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
@@ -93,17 +93,17 @@ def top_pages(
     top: Sink | None = None,
     *,
     handlers: tuple[Handler, Handler] = (Views(), Top()),
-    letters: Sink | None = None,
+    dead_letters: Sink | None = None,
     plugins: Sequence[Any] = (),
     **settings: Any,
 ) -> Job:
     """Return the job.
 
     :param handlers: the handlers of the stages `views` and `top`
-    :param letters: the sink for the dead letters of both stages
+    :param dead_letters: the sink for the dead letters of both stages
     :param settings: settings of both stages
     """
-    own = {} if letters is None else {"dead_letters": letters}
+    own = {} if dead_letters is None else {"dead_letters": dead_letters}
     return Job(
         "top-pages",
         stages={

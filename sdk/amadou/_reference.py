@@ -41,7 +41,7 @@ class ReferenceSpec(Spec, Generic[K, V]):
     does not deliver its events to `on_event`, and does not hold the watermark back. Every worker has the whole mapping
     in memory.
 
-    A handler that defines ``on_reference_changed(self, subject, change)`` is told about updates: for each key that has
+    A handler that defines ``on_reference_changed(self, subject, change)`` is notified of updates: for each key that has
     called `watch`, before the timers and events of the batch.
 
     :param key_type: type of the keys of the entries, such as `str` or `tuple[str, int]`

@@ -40,7 +40,7 @@ else:
         max_rows: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """A reader that is told if the run ends when all available input has been read."""
+        """A reader that is informed if the run ends when all available input has been read."""
 
 
 __all__ = [

@@ -1,44 +1,83 @@
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.stores import IN_PROCESS, embedded_on
 
 from amadou import Job
 from amadou_runtime import TestRun
-from amadou_runtime.spark import checkpoint
-from amadou_runtime.spark.session import check_log_store
-from amadou_runtime.testing import spark_engine
+from amadou_runtime.spark.log.forms import ENTRY_PER_KEY, ONE_ENTRY
+from amadou_runtime.testing.test_run import defaults
 
 MakeRun = Callable[..., TestRun]
+HERE = Path(__file__).parent
+
+ON_SPARK = {
+    "spark-groups": {"store": "groups"},
+    "spark-log-packed": {"store": "log", "forms": ONE_ENTRY},
+    "spark-log-by-key": {"store": "log", "forms": ENTRY_PER_KEY},
+}
+"""Stores on Spark, and the arguments of `SparkEngine`."""
 
 
-@pytest.fixture(
-    params=["embedded", pytest.param("groups", marks=pytest.mark.spark), pytest.param("log", marks=pytest.mark.spark)]
-)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of an engine: a rule must hold on each, and on Spark on each store."""
-    if request.param == "embedded":
-        return "embedded"
-    request.getfixturevalue("spark")
-    if request.param == "log":
-        check_log_store()
-    for module in (checkpoint, spark_engine):
-        monkeypatch.setattr(module, "store_of", lambda job: request.param)
-    return "spark"
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each case that makes test runs on each store."""
+    if "stored_in" in metafunc.fixturenames:
+        has_stages = metafunc.definition.get_closest_marker("several_stages") is not None
+        on_spark = [name for name in ON_SPARK if not (has_stages and name == "spark-groups")]
+        marks = {name: [pytest.mark.spark] for name in on_spark}
+        for name, arguments in ON_SPARK.items():
+            if arguments["store"] == "log":
+                marks[name].append(pytest.mark.needs_spark(4))
+        params = [*IN_PROCESS, *(pytest.param(name, marks=marks[name]) for name in on_spark)]
+        metafunc.parametrize("stored_in", params, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave cases on Spark to `scripts/qualify` unless a mark says what Spark can change."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.parent == HERE and hasattr(item, "callspec"):
+            params = {value for value in item.callspec.params.values() if isinstance(value, str)}
+            if params & {"spark", *ON_SPARK} and item.get_closest_marker("on_spark") is None:
+                item.add_marker(pytest.mark.qualify)
+
+
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine, for cases with real runs."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return str(request.param)
 
 
 @pytest.fixture
-def test_run(engine: str, request: pytest.FixtureRequest) -> Iterator[MakeRun]:
-    """Makes test runs on an engine."""
+def stored_in(request: pytest.FixtureRequest) -> str:
+    """The name of a store: a rule must hold on each."""
+    return str(request.param)
+
+
+@pytest.fixture
+def test_run(stored_in: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRun]:
+    """Makes test runs whose state is on a store."""
     made: list[TestRun] = []
-    settings: dict[str, Any] = {"engine": engine}
-    if engine == "spark":
-        settings["spark"] = request.getfixturevalue("spark")
+    settings: dict[str, Any] = {"engine": "embedded"}
+    if stored_in in ON_SPARK:
+        from amadou_runtime.testing.spark_engine import SparkEngine
+
+        settings = {"engine": "spark", "spark": request.getfixturevalue("spark")}
+        monkeypatch.setattr(defaults, "spark_engine", partial(SparkEngine, **ON_SPARK[stored_in]))
 
     def make(job: Job, **more: Any) -> TestRun:
         made.append(TestRun(job, **settings, **more))
         return made[-1]
 
-    yield make
-    for run in made:
-        run.close()
+    with ExitStack() as stack:
+        if stored_in in IN_PROCESS:
+            stack.enter_context(embedded_on(stored_in))
+        yield make
+        for run in made:
+            run.close()

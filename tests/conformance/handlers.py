@@ -1,4 +1,4 @@
-"""Handlers whose script is in their events: an event's value says what `on_event` is to do."""
+"""Handlers and jobs of conformance tests. The value of an event controls the handlers' callbacks."""
 
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -16,28 +16,33 @@ from amadou import (
     Subject,
     ValueSpec,
 )
+from amadou_runtime import TestResult
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 
 
 def at(seconds: float) -> datetime:
-    """A time of the script."""
+    """Return the time some seconds after `START`."""
     return START + timedelta(seconds=seconds)
 
 
 def event(seconds: float, value: Any = None, key: Any = "k") -> KeyedEvent[Any]:
-    """An event of the script."""
+    """Return an event some seconds after `START`."""
     return KeyedEvent(key, at(seconds), value)
 
 
-class Recorder(Handler):
-    """Reports each callback to the port `seen`: its kind, key, seconds since the start, watermark, tag or value."""
-
-    seen = SinkSpec(tuple)
+class EventHandler(Handler):
+    """A handler whose records are events."""
 
     def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
         return record
+
+
+class Recorder(EventHandler):
+    """Reports each callback to the port `seen`: its kind, key, seconds since the start, watermark, tag or value."""
+
+    seen = SinkSpec(tuple)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.report("event", subject, event.timestamp, event.value)
@@ -52,7 +57,7 @@ class Recorder(Handler):
 
 
 class TimerSetter(Recorder):
-    """An event's value is a list of timers, in seconds or as pairs of seconds and tag; collects what set_timer says."""
+    """Sets the timers in an event's value: seconds, or pairs of seconds and tag. Collects results of `set_timer`."""
 
     answers = SinkSpec(bool)
 
@@ -63,7 +68,7 @@ class TimerSetter(Recorder):
 
 
 class TagReader(Recorder):
-    """Reports `timer_tag` in `on_event`, too, and sets a timer with a tag at the event's time."""
+    """Reports `timer_tag` in `on_event`, and sets a timer with a tag at the event's time."""
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.report("event", subject, event.timestamp, subject.timer_tag)
@@ -71,7 +76,7 @@ class TagReader(Recorder):
 
 
 class TimerDeleter(TimerSetter):
-    """Its first event sets timers, as `TimerSetter` does; a later one deletes those of its value."""
+    """The first event of a key sets timers like `TimerSetter`; later events delete the timers in their value."""
 
     set_before = ValueSpec(bool, default=False)
 
@@ -86,7 +91,7 @@ class TimerDeleter(TimerSetter):
 
 
 class TimerChain(Recorder):
-    """A timer tries to set one at the time of its tag."""
+    """Each timer sets another timer, at the second that its tag names."""
 
     answers = SinkSpec(bool)
 
@@ -100,7 +105,7 @@ class TimerChain(Recorder):
 
 
 class TimerUndo(Recorder):
-    """The timer of second 1 deletes the one of second 2."""
+    """The timer of second 1 deletes the timer of second 2."""
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         subject.set_timer(at(1))
@@ -113,7 +118,7 @@ class TimerUndo(Recorder):
 
 
 class TagUndo(Recorder):
-    """Sets timers of one time with the tags of the event's value; the first one that fires deletes the others."""
+    """Sets timers of one time with the tags in the event's value; the first timer that fires deletes the others."""
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         for tag in event.value:
@@ -135,7 +140,7 @@ class LateReporter(Recorder):
 
 
 class LateCounter(LateReporter):
-    """The same, and counts the events of each key."""
+    """Collects like `LateReporter`, and counts the events of each key."""
 
     total = ValueSpec(int, default=0)
 
@@ -144,17 +149,14 @@ class LateCounter(LateReporter):
         self.total.state_for(subject).value += 1
 
 
-class Keeper(Handler):
-    """An event's value names one of its methods, which is called with the subject."""
+class StateMethods(EventHandler):
+    """Calls the method that an event's value names."""
 
     total = ValueSpec(int, default=0)
     names = ValueSpec(list[str], default=[])
     lists = MapSpec(str, list[int])
     history = ListSpec(list[int])
-    found = SinkSpec(object)
-
-    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        return record
+    results = SinkSpec(object)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         getattr(self, event.value)(subject)
@@ -168,25 +170,25 @@ class Keeper(Handler):
     def add_one(self, subject: Subject) -> None:
         self.total.state_for(subject).value += 1
 
-    def tell_total(self, subject: Subject) -> None:
-        self.found.collect(subject, self.total.state_for(subject).value)
+    def collect_total(self, subject: Subject) -> None:
+        self.results.collect(subject, self.total.state_for(subject).value)
 
     def mutate_in_place(self, subject: Subject) -> None:
         self.names.state_for(subject).value.append("lost")
 
     def write_then_mutate(self, subject: Subject) -> None:
-        names = ["kept"]
+        names = ["stored"]
         self.names.state_for(subject).value = names
         names.append("lost")
 
     def read_then_write_back(self, subject: Subject) -> None:
         state = self.names.state_for(subject)
         names = state.value
-        names.append("kept")
+        names.append("stored")
         state.value = names
 
-    def tell_names(self, subject: Subject) -> None:
-        self.found.collect(subject, self.names.state_for(subject).value)
+    def collect_names(self, subject: Subject) -> None:
+        self.results.collect(subject, self.names.state_for(subject).value)
 
     def put_list(self, subject: Subject) -> None:
         self.lists.state_for(subject)["a"] = [1]
@@ -214,15 +216,15 @@ class Keeper(Handler):
         for item in history:
             item.clear()
 
-    def tell_history(self, subject: Subject) -> None:
-        self.found.collect(subject, list(self.history.state_for(subject)))
+    def collect_history(self, subject: Subject) -> None:
+        self.results.collect(subject, list(self.history.state_for(subject)))
 
-    def tell_lists(self, subject: Subject) -> None:
-        self.found.collect(subject, dict(self.lists.state_for(subject)))
+    def collect_lists(self, subject: Subject) -> None:
+        self.results.collect(subject, dict(self.lists.state_for(subject)))
 
     def mutate_output(self, subject: Subject) -> None:
         value = ["collected"]
-        self.found.collect(subject, value)
+        self.results.collect(subject, value)
         value.append("lost")
 
     def clear_all(self, subject: Subject) -> None:
@@ -235,47 +237,47 @@ class Keeper(Handler):
 TTL = 60 * SECOND
 
 
-class Aging(Recorder):
-    """Its state lives for `TTL`. An event's value says under which name it is written; "tell" collects all of it."""
+class Expiring(Recorder):
+    """Has state that expires after `TTL`. An event writes its value; the value "collect" collects the state."""
 
     last = ValueSpec(str, "none", ttl=TTL)
     by_name = MapSpec(str, int, ttl=TTL)
     names = ListSpec(str, ttl=TTL)
-    found = SinkSpec(tuple)
+    results = SinkSpec(tuple)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         last, by_name = self.last.state_for(subject), self.by_name.state_for(subject)
         names = self.names.state_for(subject)
-        if event.value == "tell":
-            self.found.collect(subject, (last.value, dict(by_name), list(names)))
+        if event.value == "collect":
+            self.results.collect(subject, (last.value, dict(by_name), list(names)))
         elif event.value is not None:
             last.value = event.value
             by_name[event.value] = by_name.get(event.value, 0) + 1
             names.append(event.value)
 
 
-class AgingWithTimers(Aging):
-    """An event sets a timer for each number of seconds in its value; each collects when it is due, and what there is.
+class ExpiringWithTimers(Expiring):
+    """An event sets a timer for each number of seconds, or pair of seconds and tag, in its value.
 
-    A timer with a tag then writes the tag, where it does not say "tell".
+    Each timer collects all state. A timer with a tag then writes the tag to the state.
     """
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         if isinstance(event.value, list):
             for timer in event.value:
-                seconds, tag = timer if isinstance(timer, tuple) else (timer, "tell")
+                seconds, tag = timer if isinstance(timer, tuple) else (timer, "collect")
                 subject.set_timer(at(seconds), tag)
         else:
             super().on_event(subject, event)
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
-        super().on_event(subject, KeyedEvent(subject.key, timestamp, "tell"))
-        if subject.timer_tag != "tell":
+        super().on_event(subject, KeyedEvent(subject.key, timestamp, "collect"))
+        if subject.timer_tag != "collect":
             super().on_event(subject, KeyedEvent(subject.key, timestamp, subject.timer_tag))
 
 
 class Mistake(Exception):  # noqa: N818 - its name is seen in messages
-    """What the failing handlers raise."""
+    """Error that failing handlers raise."""
 
 
 class Failing(Recorder):
@@ -301,10 +303,10 @@ class Failing(Recorder):
 
 
 class Fragile(Recorder):
-    """Changes all that a callback can change, then raises where the event's value or the timer's tag says "fail".
+    """Changes state, timers and outputs, then raises an error if the event's value or the timer's tag is "fail".
 
-    The value "set" sets a timer with the tag "fail" at second 100 and one without at second 101; "unpackable" writes
-    what a codec takes and msgpack refuses.
+    The value "set" sets a timer with the tag "fail" at second 100 and a timer without a tag at second 101. The value
+    "unpackable" writes a text that the codec accepts and msgpack rejects.
     """
 
     total = ValueSpec(int, default=0)
@@ -342,25 +344,30 @@ class Fragile(Recorder):
         self.seconds.state_for(subject)[(subject.timestamp - START) / SECOND] = what
 
 
-class Guarding(Recorder):
-    """Tells its secret in an error, at an event with the value "fail" and in `key_event` at "unparsable"."""
+class Leaking(Recorder):
+    """Raises an error that contains its secret: at the value "fail" in `on_event`, at "unparsable" in `key_event`."""
 
     token = Param("TOKEN", secret=True)
 
     def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        self.tell(record, "unparsable")
+        self.fail(record, "unparsable")
         return record
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        self.tell(event, "fail")
+        self.fail(event, "fail")
 
-    def tell(self, event: KeyedEvent[Any], when: str) -> None:
+    def fail(self, event: KeyedEvent[Any], when: str) -> None:
         if event.value == when:
             raise ValueError(f"no login with {self.token.reveal()}")  # type: ignore[attr-defined]
 
 
+def details(result: TestResult) -> list[Any]:
+    """Return the value or tag of each callback that a `Recorder` reported."""
+    return [callback[4] for callback in result.records("seen")]
+
+
 def job(handler: Handler, *sources: str, **settings: Any) -> Job:
-    """A job in memory, with a sink for each port."""
+    """Return a job with sources in memory, and a sink in memory for each port."""
     ports = [name for name in dir(type(handler)) if isinstance(getattr(type(handler), name), SinkSpec)]
     return Job(
         "conformance",

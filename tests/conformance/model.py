@@ -1,9 +1,9 @@
-"""What a script gives by `semantics.md`, told with plain dicts and obvious loops: nothing of the product is used.
+"""The results of a script by `semantics.md`: a model of plain dicts and loops, without code of the product.
 
-A script is a list of steps, each the name of a method of `TestRun` and its arguments. Of a record these are the source
-and its partition, the key, the time and a program, or `UNPARSABLE` instead of the program. A program is a list of
-instructions, each the name of a method of `Subject` here, and of `Machine` in `test_scripts.py`, and its arguments.
-Times are whole seconds.
+A script is a list of steps. A step is the name of a method of `TestRun` and its arguments. The arguments of a record
+are the source, its partition, the key, the time, and a program, or `UNPARSABLE` instead of the program. A program is a
+list of instructions. An instruction is the name of a method of `Subject` in this module, and of `ProgramHandler` in
+`test_scripts.py`, and its arguments. Times are whole seconds.
 """
 
 import math
@@ -17,44 +17,51 @@ Step: TypeAlias = tuple[Any, ...]
 UNPARSABLE = "unparsable"
 
 
-class Given(NamedTuple):
-    """What a script gives."""
+class Results(NamedTuple):
+    """Results of a script."""
 
     collected: list[Any]
     """Outputs, in order."""
     subjects: dict[Key, list[Any]]
-    """The state and the timers of each key that has any."""
+    """State and timers of each key that has state or timers."""
     late: list[Any]
     """Key, time and program of each late event."""
     dead_letters: list[Any]
-    """Callback, source, key, time, tag and watermark of each, and state and timers before it."""
+    """Callback, source, key, time, tag and watermark of each dead letter, and state and timers before the callback."""
     watermark: float | None
 
 
 class Mistake(Exception):  # noqa: N818 - its name is seen in messages
-    """What a failing program raises."""
+    """Error that a failing program raises."""
 
 
 def program_of(tag: str, now: float) -> Program:
-    """What a timer does when it fires."""
+    """Return the program of a timer with a tag."""
     programs: dict[str, Program] = {
-        "": [["tell"]],
+        "": [["collect"]],
         "cancel": [["delete_timer", at, tag] for at, tag in ((now, "cancel"), (now, "put"), (now + 1, ""))],
         "chain": [["set_timer", now + 3, "chain"], ["set_timer", now, ""], ["add", 1]],
-        "clear": [["clear"], ["tell"]],
-        "fail": [["clear"], ["put", "c", 0], ["set_timer", 99, ""], ["delete_timer", now, "put"], ["tell"], ["fail"]],
+        "clear": [["clear"], ["collect"]],
+        "fail": [
+            ["clear"],
+            ["put", "c", 0],
+            ["set_timer", 99, ""],
+            ["delete_timer", now, "put"],
+            ["collect"],
+            ["fail"],
+        ],
         "put": [["put", "b", 7], ["append", 7]],
     }
     return programs[tag]
 
 
 def order(key: Key) -> Any:
-    """Where a key stands among others: those of several types by the names of the types."""
+    """Return a sort key: keys of different types are sorted by the names of their types."""
     return ("tuple", tuple(map(order, key))) if isinstance(key, tuple) else (type(key).__name__, key)
 
 
 class Subject:
-    """A key's state and timers, and what a program does to them."""
+    """State and timers of a key, and the instructions of programs."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -72,9 +79,9 @@ class Subject:
         return True
 
     def delete_timer(self, at: float, tag: str) -> bool:  # rule 10
-        there = (at, tag) in self.timers
+        was_set = (at, tag) in self.timers
         self.timers.discard((at, tag))
-        return there
+        return was_set
 
     def add(self, number: int) -> None:
         self.total = (self.total or 0) + number
@@ -94,8 +101,8 @@ class Subject:
     def clear(self) -> None:
         self.total, self.names, self.history = None, {}, []
 
-    def tell(self) -> None:
-        self.collected.append(["tell", self.key, self.total is not None, *self.shown()])
+    def collect(self) -> None:
+        self.collected.append(["collect", self.key, self.total is not None, *self.shown()])
 
     def fail(self) -> None:
         raise Mistake
@@ -108,7 +115,7 @@ class Subject:
 
 
 class Model:
-    """Plays a script; see `Job` for the settings."""
+    """Processes a script; see `Job` for the settings."""
 
     def __init__(
         self, sources: tuple[str, ...], watermark_delay: int, idle_timeout: int | None, late_events: str
@@ -118,51 +125,51 @@ class Model:
         self.idle_timeout = math.inf if idle_timeout is None else idle_timeout
         self.late_events = late_events
         self.subjects: dict[Key, Subject] = {}
-        self.given = Given([], {}, [], [], None)
+        self.results = Results([], {}, [], [], None)
         self.watermark: float | None = None
         self.clock = 0
         self.newest: dict[tuple[str, str], float] = {}
-        self.brought_at: dict[tuple[str, str], int] = {}
+        self.last_event_at: dict[tuple[str, str], int] = {}
 
-    def play(self, steps: list[Step]) -> Given:
+    def process(self, steps: list[Step]) -> Results:
         records: list[Step] = []
-        has_begun = False
+        has_started = False
         for name, *arguments in steps:
             if name == "add_record":
                 records.append(tuple(arguments))
                 continue
-            if name != "run" or has_begun or records:
-                self.play_batch(records)
-            records, has_begun = [], name != "run"
+            if name != "run" or has_started or records:
+                self.process_batch(records)
+            records, has_started = [], name != "run"
             if name == "add_watermark":
                 (at,) = arguments
                 self.raise_watermark(max(self.newest.values(), default=None) if at is None else at)
             elif name == "advance_processing_time":
-                self.let_time_pass(*arguments)
+                self.advance_clock(*arguments)
             elif arguments == ["flush"]:  # rule 12
                 self.raise_watermark(math.inf)
-                self.play_batch([])
+                self.process_batch([])
         self.follow_sources()
         shown = {key: subject.shown() for key, subject in self.subjects.items() if not subject.is_empty()}
-        return self.given._replace(subjects=shown, watermark=self.watermark)
+        return self.results._replace(subjects=shown, watermark=self.watermark)
 
     def raise_watermark(self, at: float | None) -> None:  # rule 2
         if at is not None and (self.watermark is None or at > self.watermark):
             self.watermark = at
 
     def follow_sources(self) -> list[str]:  # rules 2 and 3
-        # partitions that count: of several sources the least is that of the one furthest behind, whichever has it
-        counting = [name for name, at in self.brought_at.items() if self.clock - at < self.idle_timeout]
-        self.raise_watermark(min((self.newest[name] - self.delay for name in counting), default=None))
-        return [source for source, _ in counting]
+        # the minimum over all partitions that are not idle is also the minimum over sources
+        active = [name for name, at in self.last_event_at.items() if self.clock - at < self.idle_timeout]
+        self.raise_watermark(min((self.newest[name] - self.delay for name in active), default=None))
+        return [source for source, _ in active]
 
-    def let_time_pass(self, seconds: int) -> None:  # rule 3
+    def advance_clock(self, seconds: int) -> None:  # rule 3
         for _ in range(seconds):
             if not self.follow_sources() and self.idle_timeout < math.inf and self.watermark is not None:
                 self.watermark += 1
             self.clock += 1
 
-    def play_batch(self, records: list[Step]) -> None:
+    def process_batch(self, records: list[Step]) -> None:
         self.follow_sources()
         mark = self.watermark
         events = self.keyed(records)
@@ -175,29 +182,29 @@ class Model:
         for source, _, key, at, program in events:
             is_late = mark is not None and at < mark  # rule 13
             if is_late:
-                self.given.late.append([key, at, program])
+                self.results.late.append([key, at, program])
             if not is_late or self.late_events == "deliver":
                 self.call("on_event", source, key, at, "", program, is_late)
         for *partition, _, at, _ in events:
             source, name = partition
             self.newest[source, name] = max(at, self.newest.get((source, name), at))
-            self.brought_at[source, name] = self.clock
+            self.last_event_at[source, name] = self.clock
 
     def keyed(self, records: list[Step]) -> list[Step]:
         queues: dict[str, list[Step]] = {source: [] for source in self.sources}
         for source in self.sources:
             for record in sorted(records, key=lambda record: record[1]):  # rule 7: by partition
                 if record[0] == source and record[4] == UNPARSABLE:  # rule 19
-                    self.given.dead_letters.append(["key_event", source, None, None, "", None, None])
+                    self.results.dead_letters.append(["key_event", source, None, None, "", None, None])
                 elif record[0] == source:
                     queues[source].append(record)
-        brought = [queue for queue in queues.values() if queue]
-        if len(brought) < 2:
-            return [record for queue in brought for record in queue]
-        # rule 7: an event waits for those of its key that its source brought before
+        filled = [queue for queue in queues.values() if queue]
+        if len(filled) < 2:
+            return [record for queue in filled for record in queue]
+        # rule 7: an event waits for earlier events of its key from its source
         turns = [
             (max(at for *_, key, at, _ in queue[: place + 1] if key == record[2]), record[0], place, record)
-            for queue in brought
+            for queue in filled
             for place, record in enumerate(queue)
         ]
         return [record for *_, record in sorted(turns, key=lambda turn: turn[:3])]
@@ -211,10 +218,10 @@ class Model:
         try:
             answers = [getattr(subject, name)(*arguments) for name, *arguments in program]
         except Mistake:  # rule 19
-            letter = [callback, source, key, at, tag, self.watermark, before.shown()]
-            self.given.dead_letters.append(letter)
+            dead_letter = [callback, source, key, at, tag, self.watermark, before.shown()]
+            self.results.dead_letters.append(dead_letter)
             subject = before
         else:
             call = [callback, key, at, self.watermark, source, is_late, tag, answers]
-            self.given.collected.extend([*subject.collected, call])
+            self.results.collected.extend([*subject.collected, call])
         self.subjects[key] = subject

@@ -1,4 +1,4 @@
-"""What a handler keeps in attributes: settings, which a test run leaves alone and callbacks cannot change."""
+"""Attributes of handlers: callbacks cannot change them, and a run uses a copy of the handler."""
 
 import operator
 import re
@@ -12,55 +12,55 @@ from typing import Any
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Recorder, at, event, job
+from tests.conformance.handlers import Recorder, StateMethods, at, details, event, job
 
 from amadou import Handler, KeyedEvent, ListSpec, MapSpec, Subject, ValueSpec
 from amadou.errors import AmadouError, CallbackError, HandlerAttributeError, JobError
 from amadou_runtime import TestRun
 
-Deed = Callable[[Any], Any]
+Action = Callable[[Any], Any]
 
 
-class Doing(Recorder):
-    """Does what it was given in one of its callbacks."""
+class Acting(Recorder):
+    """Calls a function in one of its callbacks."""
 
     total = ValueSpec(int, default=0)
     names = MapSpec(str, int)
     history = ListSpec(int)
 
-    def __init__(self, deed: Deed, callback: str = "on_event") -> None:
-        self.deed = deed
+    def __init__(self, action: Action, callback: str = "on_event") -> None:
+        self.action = action
         self.callback = callback
 
     def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        self.do("key_event")
+        self.act("key_event")
         return record
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        self.do("on_event")
+        self.act("on_event")
         subject.set_timer(at(1))
 
     def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
-        self.do("on_timer_expired")
+        self.act("on_timer_expired")
 
-    def do(self, callback: str) -> None:
+    def act(self, callback: str) -> None:
         if callback == self.callback:
-            self.deed(self)
+            self.action(self)
 
 
-def count(handler: Any) -> None:
+def set_attribute(handler: Any) -> None:
     handler.events = 1
 
 
-def forget(handler: Any) -> None:
+def delete_attribute(handler: Any) -> None:
     del handler.callback
 
 
-def set_past_it(handler: Any) -> None:
+def set_in_dict(handler: Any) -> None:
     handler.__dict__["events"] = 1
 
 
-def forget_past_it(handler: Any) -> None:
+def delete_from_dict(handler: Any) -> None:
     vars(handler).pop("callback", None)
 
 
@@ -73,43 +73,45 @@ def fail(test_run: MakeRun, handler: Handler) -> CallbackError:
 
 @pytest.mark.parametrize("callback", ["key_event", "on_event", "on_timer_expired"])
 @pytest.mark.rule(26)
-def test_an_attribute_that_a_callback_sets_is_an_error_that_names_it(test_run: MakeRun, callback: str) -> None:
-    error = fail(test_run, Doing(count, callback))
+def test_setting_a_handler_attribute_in_a_callback_is_an_error_that_names_the_attribute(
+    test_run: MakeRun, callback: str
+) -> None:
+    error = fail(test_run, Acting(set_attribute, callback))
     assert error.callback == callback
     assert error.error.startswith(
-        "HandlerAttributeError: a callback set the attribute Doing.events: other workers do not see"
+        "HandlerAttributeError: a callback set the attribute Acting.events: other workers do not see"
     )
     assert "events = ValueSpec(…) on the class" in error.error
     assert "handler.events = 1" in error.user_traceback
 
 
 @pytest.mark.rule(26)
-def test_an_attribute_that_a_callback_deletes_is_an_error_that_names_it(test_run: MakeRun) -> None:
-    error = fail(test_run, Doing(forget))
+def test_deleting_a_handler_attribute_in_a_callback_is_an_error_that_names_the_attribute(test_run: MakeRun) -> None:
+    error = fail(test_run, Acting(delete_attribute))
     assert error.error.startswith(
-        "HandlerAttributeError: a callback deleted the attribute Doing.callback: other workers do not see"
+        "HandlerAttributeError: a callback deleted the attribute Acting.callback: other workers do not see"
     )
-    error = fail(test_run, Doing(lambda handler: delattr(handler, "total")))
+    error = fail(test_run, Acting(lambda handler: delattr(handler, "total")))
     assert error.error == (
-        "HandlerAttributeError: Doing.total is a ValueSpec and cannot be deleted: use "
+        "HandlerAttributeError: Acting.total is a ValueSpec and cannot be deleted: use "
         "self.total.state_for(subject).clear()"
     )
 
 
 @pytest.mark.parametrize("callback", ["key_event", "on_event", "on_timer_expired"])
 @pytest.mark.parametrize(
-    ("deed", "told"),
+    ("action", "message"),
     [
-        (set_past_it, r"a callback set the attribute Doing\.events"),
-        (forget_past_it, r"a callback deleted the attribute Doing\.callback"),
+        (set_in_dict, r"a callback set the attribute Acting\.events"),
+        (delete_from_dict, r"a callback deleted the attribute Acting\.callback"),
     ],
 )
 @pytest.mark.rule(26)
-def test_an_attribute_that_a_callback_changes_past_the_handler_ends_the_run(
-    test_run: MakeRun, callback: str, deed: Deed, told: str
+def test_changing_a_handler_attribute_through_its_dict_ends_the_run_even_with_dead_letters(
+    test_run: MakeRun, callback: str, action: Action, message: str
 ) -> None:
-    run = test_run(job(Doing(deed, callback), on_error="dead_letter")).add_record(event(0)).add_watermark(at(1))
-    with pytest.raises(AmadouError, match=told):
+    run = test_run(job(Acting(action, callback), on_error="dead_letter")).add_record(event(0)).add_watermark(at(1))
+    with pytest.raises(AmadouError, match=message):
         run.end_batch().run()
 
 
@@ -139,14 +141,14 @@ class Slotted(Recorder):
 
 @pytest.mark.parametrize("kind", [Converting, Frozen, Slotted])
 @pytest.mark.rule(26)
-def test_so_does_one_in_a_slot(kind: type[Recorder]) -> None:
+def test_changing_an_attribute_of_a_slotted_handler_ends_the_run(kind: type[Recorder]) -> None:
     run = TestRun(job(kind()), engine="embedded").add_record(event(0))
     with pytest.raises(AmadouError, match=rf"a callback set the attribute {kind.__name__}\.total"):
         run.end_batch().run()
 
 
-class Caching(Recorder):
-    """Keeps what it works out, and what a thread of its own brings."""
+class CachingRates(Recorder):
+    """Has a cached property, and sets an attribute in a thread."""
 
     def open(self) -> None:
         self.rates = 1
@@ -163,26 +165,26 @@ class Caching(Recorder):
 
 
 @pytest.mark.rule(26)
-def test_what_is_worked_out_once_and_what_a_thread_brings_may_be_kept(test_run: MakeRun) -> None:
-    result = test_run(job(Caching())).add_records([event(0), event(1)]).run()
-    assert [seen[4] for seen in result.records("seen")] == [(2, 2), (2, 3)]
+def test_cached_properties_and_threads_may_set_handler_attributes(test_run: MakeRun) -> None:
+    result = test_run(job(CachingRates())).add_records([event(0), event(1)]).run()
+    assert details(result) == [(2, 2), (2, 3)]
 
 
-def test_a_value_in_the_place_of_a_spec_is_told_how_the_spec_is_used(test_run: MakeRun) -> None:
-    error = fail(test_run, Doing(lambda handler: setattr(handler, "total", 5)))
-    assert "Doing.total is a ValueSpec and cannot be replaced: use" in error.error
+def test_assigning_a_value_to_a_spec_is_an_error_that_says_how_to_use_the_spec(test_run: MakeRun) -> None:
+    error = fail(test_run, Acting(lambda handler: setattr(handler, "total", 5)))
+    assert "Acting.total is a ValueSpec and cannot be replaced: use" in error.error
     assert error.error.endswith("use self.total.state_for(subject).value = …")
 
 
-def test_a_spec_keeps_its_place_outside_of_callbacks_too() -> None:
+def test_a_spec_cannot_be_replaced_outside_of_callbacks() -> None:
     with pytest.raises(HandlerAttributeError, match=r"use self\.names\.state_for\(subject\)\[…\] = …"):
-        setattr(Doing(count), "names", {})  # noqa: B010 - a type checker would find it
+        setattr(Acting(set_attribute), "names", {})  # noqa: B010 - type checkers report this assignment
     with pytest.raises(HandlerAttributeError, match=r"use self\.seen\.collect\(subject, …\)"):
-        setattr(Doing(count), "seen", [])  # noqa: B010
+        setattr(Acting(set_attribute), "seen", [])  # noqa: B010
 
 
 @pytest.mark.parametrize(
-    ("deed", "told"),
+    ("action", "message"),
     [
         (lambda handler: handler.total.value, "use self.total.state_for(subject).value"),
         (lambda handler: setattr(handler.total, "value", 5), "use self.total.state_for(subject).value"),
@@ -202,17 +204,19 @@ def test_a_spec_keeps_its_place_outside_of_callbacks_too() -> None:
         (lambda handler: operator.iadd(handler.history, [1]), "use self.history.state_for(subject).extend(…)"),
     ],
 )
-def test_a_spec_that_is_taken_for_state_says_state_for(test_run: MakeRun, deed: Deed, told: str) -> None:
-    assert fail(test_run, Doing(deed)).error.endswith(told)
+def test_using_a_spec_as_if_it_were_its_state_is_an_error_that_names_state_for(
+    test_run: MakeRun, action: Action, message: str
+) -> None:
+    assert fail(test_run, Acting(action)).error.endswith(message)
 
 
 class Connected(Recorder):
-    """Opens a connection, and counts what it sees in an attribute that it made before."""
+    """Opens a connection, and counts events in an attribute that `__init__` creates."""
 
     connection: Any = None
 
     def __init__(self) -> None:
-        self.here: list[str] = []
+        self.received: list[str] = []
 
     def open(self) -> None:
         assert self.connection is None
@@ -220,24 +224,26 @@ class Connected(Recorder):
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         (one,) = self.connection.execute("SELECT 1").fetchone()
-        self.here.append("event")
-        self.report("event", subject, event.timestamp, [one, len(self.here)])
+        self.received.append("event")
+        self.report("event", subject, event.timestamp, [one, len(self.received)])
 
     def close(self) -> None:
         self.connection.close()
         self.connection = None
 
 
-def test_a_run_plays_a_copy_and_leaves_the_jobs_handler_as_it_is(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("classes travel")
+def test_a_run_uses_a_copy_of_the_jobs_handler(test_run: MakeRun) -> None:
     test_job = job(Connected())
     for _ in range(2):
         run = test_run(test_job).add_records([event(0), event(0)]).restart().add_record(event(1))
-        assert [seen[4] for seen in run.run().records("seen")] == [[1, 1], [1, 2], [1, 1]]
+        assert details(run.run()) == [[1, 1], [1, 2], [1, 1]]
         run.close()
-    assert vars(test_job.handler) == {"here": []}
+    assert vars(test_job.handler) == {"received": []}
 
 
-def test_what_cannot_travel_is_told_before_the_first_batch(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("classes travel")
+def test_a_handler_that_cannot_be_pickled_is_an_error_before_the_first_batch(test_run: MakeRun) -> None:
     handler = Connected()
     handler.connection = sqlite3.connect(":memory:")
     with pytest.raises(JobError, match=r"Create connections, locks and similar objects in Connected\.open\(\)"):
@@ -245,21 +251,15 @@ def test_what_cannot_travel_is_told_before_the_first_batch(test_run: MakeRun) ->
     handler.connection.close()
 
 
-def test_a_run_that_was_closed_goes_on_with_what_it_stored(test_run: MakeRun) -> None:
-    class Counter(Recorder):
-        total = ValueSpec(int, default=0)
-
-        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-            self.total.state_for(subject).value += 1
-
-    run = test_run(job(Counter())).add_record(event(0))
+def test_a_closed_test_run_continues_with_its_stored_state(test_run: MakeRun) -> None:
+    run = test_run(job(StateMethods())).add_record(event(0, "add_one"))
     run.run()
     run.close()
-    assert run.add_record(event(1)).run().state("total", "k") == 2
+    assert run.add_record(event(1, "add_one")).run().state("total", "k") == 2
 
 
 @pytest.mark.parametrize(
-    ("deed", "told"),
+    ("action", "message"),
     [
         (lambda handler, _: not handler.total, "use self.total.state_for(subject).value"),
         (lambda handler, _: handler.total > 3, "use self.total.state_for(subject).value > …"),
@@ -269,12 +269,12 @@ def test_a_run_that_was_closed_goes_on_with_what_it_stored(test_run: MakeRun) ->
         ),
     ],
 )
-def test_a_value_is_not_taken_for_true_where_its_spec_or_state_is_asked(deed: Callable[..., Any], told: str) -> None:
-    class Asking(Recorder):
+def test_a_spec_and_its_state_have_no_truth_value(action: Callable[..., Any], message: str) -> None:
+    class UsesTruthValue(Recorder):
         total = ValueSpec(int, default=0)
 
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-            deed(self, subject)
+            action(self, subject)
 
-    with pytest.raises(CallbackError, match=re.escape(told)):
-        TestRun(job(Asking()), engine="embedded").add_record(event(0)).run()
+    with pytest.raises(CallbackError, match=re.escape(message)):
+        TestRun(job(UsesTruthValue()), engine="embedded").add_record(event(0)).run()

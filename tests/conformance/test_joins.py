@@ -1,4 +1,4 @@
-"""Joins on both engines: a fixed set for each kind, and what they share. See `tests/plugins/test_joins.py`."""
+"""Joins of each kind, late events, dead letters and restarts. See also `tests/plugins/test_joins.py`."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from attrs import frozen
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
+from tests.conformance.handlers import SECOND, START, EventHandler, Mistake, at, event, job
 
-from amadou import Handler, KeyedEvent, SinkSpec, Subject
+from amadou import KeyedEvent, SinkSpec, Subject
 from amadou.errors import CallbackError
 from amadou_plugins.joins import AsOfJoin, IntervalJoin, LatestJoin
 
@@ -19,21 +19,18 @@ class Quote:
     tags: tuple[str, ...] = ()
 
 
-class Joined(Handler):
-    """Records results as (method, key, left second, left value, right second, right value)."""
+class Joined(EventHandler):
+    """Collects results: the name of the join, the key, and second and value of each side."""
 
     results = SinkSpec(tuple)
 
-    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        return record
-
     def record(self, what: str, subject: Subject, *sides: KeyedEvent[Any] | None) -> None:
-        told = [None if one is None else ((one.timestamp - START) / SECOND, one.value) for one in sides]
-        self.results.collect(subject, (what, subject.key, *told))
+        values = [None if side is None else ((side.timestamp - START) / SECOND, side.value) for side in sides]
+        self.results.collect(subject, (what, subject.key, *values))
 
 
-class All(Joined):
-    """One of each kind."""
+class JoinsOfEachKind(Joined):
+    """Has a join of each kind."""
 
     latest = LatestJoin(left="trades", right="quotes", ttl=timedelta(seconds=50))
     as_of = AsOfJoin(left="trades", right="quotes", tolerance=timedelta(seconds=3))
@@ -69,32 +66,33 @@ class All(Joined):
         self.record("late", subject, event)
 
 
-def found(records: list[Any], what: str) -> list[Any]:
+def joined(records: list[Any], what: str) -> list[Any]:
     return [record[1:] for record in records if record[0] == what]
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(20)
-def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
+def test_joins_of_each_kind_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     cheap, dear = Quote(1.5, ("bid",)), Quote(9.5)
-    run = test_run(job(All(), "trades", "quotes", watermark_delay=10))
+    run = test_run(job(JoinsOfEachKind(), "trades", "quotes", watermark_delay=10))
     run.add_record(event(2, cheap), "quotes").add_records([event(4, "A"), event(1, "B")], "trades").restart()
     run.add_record(event(5, dear), "quotes").add_record(event(9, "C"), "trades").crash(1)
     run.add_record(event(4, "D", ("k", 1)), "trades").restart().add_watermark(at(40))
     result = run.run()
-    assert found(result.records("results"), "latest") == [
+    assert joined(result.records("results"), "latest") == [
         ("k", (4, "A"), (2, cheap)),
         ("k", (1, "B"), (2, cheap)),
         ("k", (9, "C"), (5, dear)),
         (("k", 1), (4, "D"), None),
     ]
-    assert found(result.records("results"), "as_of") == [
+    assert joined(result.records("results"), "as_of") == [
         ("k", (1, "B"), None),
         ("k", (4, "A"), (2, cheap)),
         (("k", 1), (4, "D"), None),
         ("k", (9, "C"), None),
     ]
-    assert found(result.records("results"), "soon") == [("k", (1, "B"), (2, cheap)), ("k", (4, "A"), (5, dear))]
-    assert found(result.records("results"), "pairs") == [
+    assert joined(result.records("results"), "soon") == [("k", (1, "B"), (2, cheap)), ("k", (4, "A"), (5, dear))]
+    assert joined(result.records("results"), "pairs") == [
         ("k", (1, "B"), (2, cheap)),
         ("k", (4, "A"), (5, dear)),
         (("k", 1), (4, "D"), None),
@@ -106,20 +104,20 @@ def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(13)
-def test_an_event_at_the_watermark_takes_part_and_one_before_it_is_late(test_run: MakeRun) -> None:
-    run = test_run(job(All(), "trades", "quotes", watermark_delay=1000))
+def test_an_event_at_the_watermark_is_joined_and_an_earlier_event_is_late(test_run: MakeRun) -> None:
+    run = test_run(job(JoinsOfEachKind(), "trades", "quotes", watermark_delay=1000))
     run.add_record(event(20, "A"), "trades").add_watermark(at(20)).add_record(event(20, "at"), "quotes")
     run.add_record(event(13.999999, "before"), "quotes").add_watermark(at(30))
     result = run.run()
     for what in ("as_of", "soon", "pairs"):
-        assert found(result.records("results"), what) == [("k", (20, "A"), (20, "at"))]
-    assert found(result.records("results"), "late") == [("k", (13.999999, "before"))]
+        assert joined(result.records("results"), what) == [("k", (20, "A"), (20, "at"))]
+    assert joined(result.records("results"), "late") == [("k", (13.999999, "before"))]
     assert [late.by for late in result.records("late_events")] == ["soon"]
     assert result.counters == {"as_of.late": 1, "soon.late": 1, "pairs.late": 1}
 
 
-class Fails(All):
-    """A subclass defines a callback anew; it fails for one trade."""
+class FailingMatch(JoinsOfEachKind):
+    """Overrides a callback, which fails for one trade."""
 
     def priced(self, subject: Subject, trade: KeyedEvent[Any], quote: KeyedEvent[Any] | None) -> None:
         super().priced(subject, trade, quote)
@@ -128,18 +126,22 @@ class Fails(All):
 
 
 @pytest.mark.rule(19)
-def test_a_failing_match_becomes_a_letter_and_the_join_goes_on(test_run: MakeRun) -> None:
-    run = test_run(job(Fails(), "trades", "quotes", on_error="dead_letter"))
+def test_a_failing_on_match_is_a_dead_letter_and_other_events_are_joined(test_run: MakeRun) -> None:
+    run = test_run(job(FailingMatch(), "trades", "quotes", on_error="dead_letter"))
     run.add_records([event(1, "A"), event(1, "B"), event(2, "C")], "trades").add_watermark(at(200))
     result = run.run()
-    assert found(result.records("results"), "as_of") == [("k", (1, "B"), None), ("k", (2, "C"), None)]
-    (letter,) = result.dead_letters
-    assert (letter.callback, letter.error, letter.timestamp) == ("priced", "Mistake: this one", at(1.000001))
+    assert joined(result.records("results"), "as_of") == [("k", (1, "B"), None), ("k", (2, "C"), None)]
+    (dead_letter,) = result.dead_letters
+    assert (dead_letter.callback, dead_letter.error, dead_letter.timestamp) == (
+        "priced",
+        "Mistake: this one",
+        at(1.000001),
+    )
     assert result.keys() == []
 
 
-class Rules(Joined):
-    """Makes a join for each rule that trades name."""
+class JoinsByRule(Joined):
+    """Creates a join for each rule in an event's value."""
 
     def __init__(self) -> None:
         self.joins: dict[str, AsOfJoin] = {}
@@ -162,20 +164,20 @@ class Rules(Joined):
         self.join(name)
 
 
-def test_joins_made_at_run_time_answer_after_a_restart(test_run: MakeRun) -> None:
-    run = test_run(job(Rules(), "trades", "quotes", watermark_delay=100))
+def test_joins_created_at_run_time_emit_results_after_a_restart(test_run: MakeRun) -> None:
+    run = test_run(job(JoinsByRule(), "trades", "quotes", watermark_delay=100))
     run.add_records([event(5, "within-3"), event(5, "within-5")], "trades").restart()
     run.add_records([event(1, "within-3"), event(1, "within-5")], "quotes").restart().add_watermark(at(20))
     result = run.run()
-    assert found(result.records("results"), "matched") == [
+    assert joined(result.records("results"), "matched") == [
         ("k", (5, "within-3"), None),
         ("k", (5, "within-5"), (1, "within-5")),
     ]
     assert result.keys() == []
 
 
-def test_an_event_of_another_source_stops_the_run(test_run: MakeRun) -> None:
-    run = test_run(job(All(), "trades", "quotes", "orders")).add_record(event(1), "orders")
+def test_adding_an_event_of_another_source_to_a_join_is_an_error(test_run: MakeRun) -> None:
+    run = test_run(job(JoinsOfEachKind(), "trades", "quotes", "orders")).add_record(event(1), "orders")
     message = (
         "the join 'latest' received an event from the source 'orders', but accepts only events from 'trades' .* and "
         "'quotes'"

@@ -1,4 +1,4 @@
-"""Late events, and those that are dropped."""
+"""Late events: delivered, dropped and diverted."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from amadou_runtime.core.packed_group import PackedGroup
 
 
 @pytest.mark.rule(13)
-def test_an_event_before_its_batchs_watermark_is_delivered_as_late(test_run: MakeRun) -> None:
+def test_an_event_before_the_watermark_of_its_batch_is_late(test_run: MakeRun) -> None:
     run = test_run(job(LateReporter())).add_record(event(9, "first")).add_watermark(at(10))
     run.add_records([event(9, "behind"), event(10, "at"), event(11, "ahead"), event(0, "far behind")])
     result = run.run()
@@ -30,35 +30,36 @@ def test_an_event_before_its_batchs_watermark_is_delivered_as_late(test_run: Mak
 
 
 @pytest.mark.rule(13)
-def test_lateness_is_told_to_the_microsecond(test_run: MakeRun) -> None:
+def test_lateness_is_exact_to_the_microsecond(test_run: MakeRun) -> None:
     run = test_run(job(LateReporter())).add_record(event(9, "first")).add_watermark(at(10.001))
     run.add_record(event(10.000999, "by one")).add_record(event(10.001, "not"))
     assert run.run().records("late")[1:] == [("by one", True), ("not", False)]
 
 
 @pytest.mark.rule(13)
-def test_an_event_is_not_late_for_what_came_in_its_own_batch(test_run: MakeRun) -> None:
+def test_newer_events_of_the_same_batch_do_not_make_an_event_late(test_run: MakeRun) -> None:
     run = test_run(job(LateReporter())).add_records([event(100, "newest"), event(1, "older")])
     assert run.run().records("late") == [("newest", False), ("older", False)]
 
 
 @pytest.mark.rule(13)
-def test_late_events_are_listed_whatever_becomes_of_them(test_run: MakeRun) -> None:
+def test_a_test_result_lists_late_events_under_each_policy(test_run: MakeRun) -> None:
     for policy in ("deliver", "drop", "divert"):
         result = late_run(test_run, policy).run()
         assert result.late == [event(9, "behind"), event(0, "far behind", "other")]
 
 
 @pytest.mark.rule(13)
-def test_dropped_events_come_to_no_callback_and_leave_nothing(test_run: MakeRun) -> None:
+def test_dropped_late_events_reach_no_callback_and_leave_no_state(test_run: MakeRun) -> None:
     result = late_run(test_run, "drop").run()
     assert result.records("late") == [("first", False), ("at", False)]
     assert (result.state("total", "k"), result.keys()) == (2, ["k"])
     assert [entry.callback for entry in result.trace] == ["on_event", "dropped", "dropped", "on_event"]
 
 
+@pytest.mark.on_spark("commit")
 @pytest.mark.rule(13)
-def test_diverted_events_go_to_the_late_output_with_all_that_is_known_of_them(test_run: MakeRun) -> None:
+def test_diverted_late_events_are_emitted_with_source_key_time_value_and_watermark(test_run: MakeRun) -> None:
     test_job = job(LateCounter(), late_events="divert")
     run = test_run(test_job).add_record(event(9, "first")).add_watermark(at(10))
     result = run.add_records([event(9, "behind"), event(10, "at")]).run()
@@ -73,12 +74,12 @@ def late_run(test_run: MakeRun, policy: str) -> TestRun:
 
 @pytest.mark.parametrize(("policy", "dropped"), [("deliver", 0), ("drop", 2), ("divert", 0)])
 @pytest.mark.rule(24)
-def test_what_the_job_drops_is_counted(test_run: MakeRun, policy: str, dropped: int) -> None:
+def test_late_events_that_the_job_drops_are_counted(test_run: MakeRun, policy: str, dropped: int) -> None:
     assert late_run(test_run, policy).run().dropped == dropped
 
 
-class Windowing(Recorder):
-    """Gives its events to windows, of which one diverts what is late and one takes it."""
+class AddsToWindows(Recorder):
+    """Adds events to windows. One window diverts late events; in `long` they are on time."""
 
     tens = TumblingWindow(10 * SECOND)
     overlapping = HoppingWindow(10 * SECOND, 2 * SECOND)
@@ -90,7 +91,7 @@ class Windowing(Recorder):
             window.add(subject, event)
         subject.count("orders.late")
         if event.value == "fails":
-            raise ValueError("it is so")
+            raise ValueError("failing event")
 
     def on_recover_window(self, name: str, subject: Subject) -> None: ...
 
@@ -102,30 +103,30 @@ class Windowing(Recorder):
 
 
 @pytest.mark.rule(24)
-def test_an_event_that_several_windows_drop_counts_once_and_what_a_handler_counts_is_no_such_event(
+def test_an_event_dropped_by_several_windows_counts_once_and_counters_of_handlers_do_not_count(
     test_run: MakeRun,
 ) -> None:
-    run = test_run(job(Windowing())).add_record(event(21)).add_watermark(at(21))
+    run = test_run(job(AddsToWindows())).add_record(event(21)).add_watermark(at(21))
     result = run.add_records([event(9, "late"), event(8, "late"), event(22)]).run()
     assert result.dropped == 2
     assert result.counters == {"tens.late": 2, "overlapping.late": 2, "diverting.late": 2, "orders.late": 4}
 
 
 @pytest.mark.rule(24)
-def test_what_a_callback_dropped_that_failed_is_not_counted(test_run: MakeRun) -> None:
-    run = test_run(job(Windowing(), on_error="dead_letter")).add_record(event(21)).add_watermark(at(21))
+def test_events_dropped_by_a_failed_callback_are_not_counted(test_run: MakeRun) -> None:
+    run = test_run(job(AddsToWindows(), on_error="dead_letter")).add_record(event(21)).add_watermark(at(21))
     result = run.add_records([event(9, "fails"), event(8, "late")]).run()
     assert (result.dropped, len(result.dead_letters)) == (1, 1)
 
 
-class Picky(MemorySink):
-    """Carries no event."""
+class RejectingSink(MemorySink):
+    """Cannot encode any event."""
 
     def codec(self, type: Any) -> Any:
-        return PickyCodec()
+        return RejectingCodec()
 
 
-class PickyCodec:
+class RejectingCodec:
     def encode(self, value: Any) -> Any:
         raise EncodeError(value, LateEvent, "not this one")
 
@@ -133,15 +134,15 @@ class PickyCodec:
         return encoded
 
 
-def test_a_late_event_that_its_sink_cannot_carry_is_told() -> None:
-    made = Job(
+def test_a_late_event_that_the_sink_cannot_encode_is_an_error_that_names_key_and_record() -> None:
+    diverting = Job(
         "late",
         Recorder(),
         sources={"events": MemorySource()},
-        sinks={"seen": MemorySink(), "late_events": Picky()},
+        sinks={"seen": MemorySink(), "late_events": RejectingSink()},
         late_events="divert",
     )
-    operator = Operator(made)
+    operator = Operator(diverting)
     late = Chunk("events", b"", pack_events(["k", at(1), "late"]))
     with pytest.raises(CallbackError) as caught:
         operator.process(GroupBatch(PackedGroup(None), [late], to_micros(at(2))))

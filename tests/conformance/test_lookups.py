@@ -1,4 +1,4 @@
-"""Lookups: the answers of a service are there when events are processed (`semantics.md` 35)."""
+"""Lookups: results of a service that callbacks read while they process events (`semantics.md` 35)."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -7,10 +7,11 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.conformance.batch_reports import BatchReports
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import at, event
+from tests.conformance.handlers import EventHandler, at, event, job
 
-from amadou import BatchReport, Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, SinkSpec, Subject, hookimpl
+from amadou import Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, SinkSpec, Subject
 from amadou.errors import AmadouError, CallbackError, JobError
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import TestRun, run
@@ -39,38 +40,35 @@ async def fetch_async(keys: list[str]) -> dict[str, Customer]:
     return fetch(keys)
 
 
-def needed(event: KeyedEvent[Any]) -> Any:
-    if event.value == "odd":
-        raise KeyError("odd")
+def key_of(event: KeyedEvent[Any]) -> Any:
+    if event.value == "invalid":
+        raise KeyError("invalid")
     return event.value
 
 
-class Enriched(Handler):
+class Enriched(EventHandler):
     """Collects the customers that events name."""
 
-    customers = Lookup(fetch, key=needed, batch_size=2, retries=0)
+    customers = Lookup(fetch, key=key_of, batch_size=2, retries=0)
     out = SinkSpec(list)
-
-    def key_event(self, record: Any) -> KeyedEvent[Any]:
-        return record  # type: ignore[no-any-return]
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         wanted = event.value if isinstance(event.value, list) else [event.value]
         names = []
         for each in wanted:
-            found = None if each is None else self.customers.get(subject, each)
-            names.append(None if found is None else found.name)
+            customer = None if each is None else self.customers.get(subject, each)
+            names.append(None if customer is None else customer.name)
         self.out.collect(subject, [subject.key, *names])
 
 
 class Asynchronous(Enriched):
-    customers = Lookup(fetch_async, key=needed)
+    customers = Lookup(fetch_async, key=key_of)
 
 
 class ByMethod(Enriched):
     """Fetches customers with a resource that `open` has opened."""
 
-    customers: Lookup[str, Customer] = Lookup(key=needed)
+    customers: Lookup[str, Customer] = Lookup(key=key_of)
 
     def open(self) -> None:
         self.rows = dict(CUSTOMERS)
@@ -80,37 +78,33 @@ class ByMethod(Enriched):
         return {key: self.rows[key] for key in keys if key in self.rows}
 
 
-class Kept(Enriched):
-    """Keeps customers, and reads them in timers."""
+class Stored(Enriched):
+    """Stores customers, and reads them in timers."""
 
-    customers = Lookup(fetch, key=needed, retries=0, keep=True, type=Customer, ttl=timedelta(seconds=100))
+    customers = Lookup(fetch, key=key_of, retries=0, keep=True, type=Customer, ttl=timedelta(seconds=100))
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         super().on_event(subject, event)
         subject.set_timer(event.timestamp + timedelta(seconds=10), str(event.value))
         if event.timestamp == at(66):
-            raise ValueError("after the answer is kept")
+            raise ValueError("after the result is stored")
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
-        found = self.customers.get(subject, subject.timer_tag)
-        self.out.collect(subject, ["timer", None if found is None else found.name])
+        customer = self.customers.get(subject, subject.timer_tag)
+        self.out.collect(subject, ["timer", None if customer is None else customer.name])
 
 
-class Lenient(Enriched):
-    customers = Lookup(fetch, key=needed, batch_size=1, retries=0, on_failure=Customer("unknown"))
+class WithDefault(Enriched):
+    customers = Lookup(fetch, key=key_of, batch_size=1, retries=0, on_failure=Customer("unknown"))
 
 
-class Careful(Enriched):
-    customers = Lookup(fetch, key=needed, batch_size=1, retries=0, on_failure="dead_letter")
-
-
-def job_of(handler: Handler, **settings: Any) -> Job:
-    return Job("enriched", handler, {"in": MemorySource()}, {"out": MemorySink()}, **settings)
+class WithDeadLetters(Enriched):
+    customers = Lookup(fetch, key=key_of, batch_size=1, retries=0, on_failure="dead_letter")
 
 
 @pytest.mark.parametrize("handler", [Enriched, Asynchronous, ByMethod])
-def test_callbacks_read_the_answers_for_the_events_of_their_batch(handler: type[Handler], test_run: MakeRun) -> None:
-    run = test_run(job_of(handler()))
+def test_callbacks_read_lookup_results_for_the_events_of_their_batch(handler: type[Handler], test_run: MakeRun) -> None:
+    run = test_run(job(handler()))
     for second, value in enumerate(["c1", "c2", "nobody", None, ["c1", "c2"], "c1"]):
         run.add_record(event(second, value))
     run.add_watermark().add_record(event(9, "c2", key="other"))
@@ -125,84 +119,89 @@ def test_callbacks_read_the_answers_for_the_events_of_their_batch(handler: type[
     ]
 
 
-def test_a_test_run_takes_a_mapping_in_place_of_the_service(test_run: MakeRun) -> None:
-    answers = {"c1": Customer("Zoe"), "c9": OSError("gone")}
-    run = test_run(job_of(Careful(), on_error="dead_letter"), lookups={"customers": answers})
+def test_a_test_run_accepts_a_mapping_in_place_of_the_service(test_run: MakeRun) -> None:
+    answers = {"c1": Customer("Zoe"), "c9": OSError("unavailable")}
+    run = test_run(job(WithDeadLetters(), on_error="dead_letter"), lookups={"customers": answers})
     result = run.add_record(event(1, "c1")).add_record(event(2, "broken")).add_record(event(3, "c9")).run()
     assert result.records("out") == [["k", "Zoe"], ["k", None]]
-    (letter,) = result.dead_letters
-    assert letter.error == "LookupFailedError: the lookup customers cannot fetch the key 'c9': OSError: gone"
+    (dead_letter,) = result.dead_letters
+    assert (
+        dead_letter.error == "LookupFailedError: the lookup customers cannot fetch the key 'c9': OSError: unavailable"
+    )
     with pytest.raises(ValueError, match=r"the handler has no lookup orders \(its lookups: customers\)"):
-        test_run(job_of(Enriched()), lookups={"orders": {}})
+        test_run(job(Enriched()), lookups={"orders": {}})
 
 
-def test_a_key_that_no_event_needs_was_not_fetched(test_run: MakeRun) -> None:
-    class Curious(Enriched):
+def test_reading_a_lookup_key_that_no_event_requested_is_an_error(test_run: MakeRun) -> None:
+    class ReadsOtherKey(Enriched):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             self.customers.get(subject, "c2")
 
     with pytest.raises(CallbackError, match="no answer for the key 'c2': only the keys that key= returns"):
-        test_run(job_of(Curious())).add_record(event(1, "c1")).run()
+        test_run(job(ReadsOtherKey())).add_record(event(1, "c1")).run()
 
 
-def test_an_event_whose_key_cannot_be_found_does_not_disturb_others(test_run: MakeRun) -> None:
-    job = attrs.evolve(
-        job_of(Enriched()), on_error="dead_letter", sinks={"out": MemorySink(), "dead_letters": MemorySink()}
+def test_an_event_whose_lookup_key_fails_is_a_dead_letter_and_other_events_are_processed(test_run: MakeRun) -> None:
+    failing = attrs.evolve(
+        job(Enriched()), on_error="dead_letter", sinks={"out": MemorySink(), "dead_letters": MemorySink()}
     )
-    result = test_run(job).add_record(event(1, "odd")).add_record(event(2, "c1")).run()
+    result = test_run(failing).add_record(event(1, "invalid")).add_record(event(2, "c1")).run()
     assert result.records("out") == [["k", "Ann"]]
-    (letter,) = result.dead_letters
-    assert "the lookup's function key= failed on an event of the batch (KeyError: 'odd')" in letter.error
+    (dead_letter,) = result.dead_letters
+    assert "the lookup's function key= failed on an event of the batch (KeyError: 'invalid')" in dead_letter.error
 
 
-def test_a_service_that_fails_ends_the_run(test_run: MakeRun) -> None:
-    run = test_run(job_of(Enriched())).add_record(event(1, "c1")).add_record(event(2, "broken"))
+def test_a_failing_service_ends_the_run(test_run: MakeRun) -> None:
+    run = test_run(job(Enriched())).add_record(event(1, "c1")).add_record(event(2, "broken"))
     with pytest.raises(
         AmadouError, match=r"the lookup customers cannot fetch the key .*: OSError: the service is broken"
     ):
         run.run()
 
 
-def test_only_events_that_need_the_key_become_dead_letters(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("lookups")
+def test_only_events_that_need_the_failing_key_become_dead_letters(test_run: MakeRun) -> None:
     result = (
-        test_run(job_of(Careful(), on_error="dead_letter"))
+        test_run(job(WithDeadLetters(), on_error="dead_letter"))
         .add_record(event(1, "c1"))
         .add_record(event(2, "broken"))
         .add_record(event(3, "c2"))
         .run()
     )
     assert result.records("out") == [["k", "Ann"], ["k", "Bob"]]
-    (letter,) = result.dead_letters
-    assert letter.error.endswith("cannot fetch the key 'broken': OSError: the service is broken")
+    (dead_letter,) = result.dead_letters
+    assert dead_letter.error.endswith("cannot fetch the key 'broken': OSError: the service is broken")
 
 
-def test_a_default_stands_for_what_cannot_be_fetched(test_run: MakeRun) -> None:
-    result = test_run(job_of(Lenient())).add_record(event(1, "broken")).add_record(event(2, "c1")).run()
+@pytest.mark.on_spark("lookups")
+def test_a_default_replaces_lookup_results_that_cannot_be_fetched(test_run: MakeRun) -> None:
+    result = test_run(job(WithDefault())).add_record(event(1, "broken")).add_record(event(2, "c1")).run()
     assert result.records("out") == [["k", "unknown"], ["k", "Ann"]]
 
 
-def test_answers_that_are_kept_are_there_without_the_service(
+@pytest.mark.on_spark("lookups")
+def test_stored_lookup_results_are_read_without_the_service_until_they_expire(
     test_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = job_of(Kept(), on_error="dead_letter")
-    run = test_run(job, lookups={"customers": CUSTOMERS})
+    storing = job(Stored(), on_error="dead_letter")
+    run = test_run(storing, lookups={"customers": CUSTOMERS})
     run.add_record(event(1, "c1")).add_record(event(2, "nobody")).add_watermark(at(50))
     run.add_record(event(66, "c2", key="other")).add_watermark(at(66))
     result = run.run()
     assert result.records("out") == [["k", "Ann"], ["k", None], ["timer", "Ann"], ["timer", None]]
     assert result.state("customers", "k") == {"c1": Customer("Ann"), "nobody": None}
     assert result.state("customers", "other") == {"c2": Customer("Bob", 2)}  # the callback failed afterwards
-    (letter,) = result.dead_letters
-    assert letter.state == {"customers": {"c2": Customer("Bob", 2)}}
-    again = test_run(job, lookups={"customers": {}}, snapshot=run.snapshot())
+    (dead_letter,) = result.dead_letters
+    assert dead_letter.state == {"customers": {"c2": Customer("Bob", 2)}}
+    again = test_run(storing, lookups={"customers": {}}, snapshot=run.snapshot())
     again.add_record(event(67, "c1")).add_watermark(at(150))  # the time to live is over
     again.add_record(event(151, "c1"))
     assert again.run().records("out")[:2] == [["k", "Ann"], ["timer", "Ann"]]
     assert again.run().records("out")[-1] == ["k", None]
 
 
-class Counting:
-    """Counts the keys that are fetched, and the calls."""
+class CountedFetch:
+    """Fetches customers, and writes the keys of each call to a file."""
 
     def __init__(self, directory: Path) -> None:
         self.file = directory / "calls"
@@ -217,82 +216,74 @@ class Counting:
         return self.file.read_text().splitlines()
 
 
-class Reports:
-    """Keeps the reports of batches."""
-
-    def __init__(self) -> None:
-        self.batches: list[BatchReport] = []
-
-    @hookimpl
-    def amadou_batch_completed(self, batch: BatchReport) -> None:
-        self.batches.append(batch)
-
-
-def test_a_batch_fetches_each_key_once_in_a_few_calls(engine: str, tmp_path: Path) -> None:
-    counting, reports = Counting(tmp_path), Reports()
+@pytest.mark.on_spark("lookups")
+def test_a_batch_fetches_each_lookup_key_once_in_a_few_calls(engine: str, tmp_path: Path) -> None:
+    counted, reports = CountedFetch(tmp_path), BatchReports()
 
     class Many(Enriched):
-        customers = Lookup(counting, key=needed, batch_size=50)
+        customers = Lookup(counted, key=key_of, batch_size=50)
 
     records = [event(number, f"c{number % 100}", key=f"k{number}") for number in range(1000)]
-    job = Job("many", Many(), {"in": MemorySource(records)}, {"out": MemorySink()}, key_groups=16, plugins=[reports])
+    many = Job("many", Many(), {"in": MemorySource(records)}, {"out": MemorySink()}, key_groups=16, plugins=[reports])
     settings = {"conf": {"spark.sql.shuffle.partitions": "1"}} if engine == "spark" else {}
-    run(attrs.evolve(job), engine=engine, **settings)  # type: ignore[arg-type]
-    keys = Counter(key for call in counting.calls for key in call.split())
-    ranges = 1 if engine == "embedded" else 8  # each key range asks for its own keys
+    run(many, engine=engine, **settings)  # type: ignore[arg-type]
+    keys = Counter(key for call in counted.calls for key in call.split())
+    ranges = 1 if engine == "embedded" else 8  # each key range fetches its own keys
     assert set(keys) == {f"c{number}" for number in range(100)}
     assert max(keys.values()) <= ranges
-    assert max(len(call.split()) for call in counting.calls) <= 50
-    assert len(counting.calls) <= 2 * ranges
+    assert max(len(call.split()) for call in counted.calls) <= 50
+    assert len(counted.calls) <= 2 * ranges
     counts = reports.batches[0].counts.counters
     assert counts["customers.fetched"] == sum(keys.values())
-    assert reports.batches[0].callback_calls["customers"] == len(counting.calls)
+    assert reports.batches[0].callback_calls["customers"] == len(counted.calls)
     assert reports.batches[0].callback_seconds["customers"] > 0
 
 
-def test_a_worker_caches_answers_for_their_time_to_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counting, clock = Counting(tmp_path), [1000.0]
+def test_a_worker_caches_lookup_results_for_their_time_to_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, clock = CountedFetch(tmp_path), [1000.0]
     monkeypatch.setattr(lookups.time, "monotonic", lambda: clock[0])
 
     class Cached(Enriched):
-        customers = Lookup(counting, key=needed, ttl=60, cache_size=1, batch_size=10)
+        customers = Lookup(counted, key=key_of, ttl=60, cache_size=1, batch_size=10)
 
-    run = TestRun(job_of(Cached()))
+    run = TestRun(job(Cached()))
     for second, customer in enumerate(("c1", "c1", "c2", "c2", "c1")):
         run.add_record(event(second, customer)).run()
-    assert counting.calls == ["c1", "c2", "c1"]
+    assert counted.calls == ["c1", "c2", "c1"]
     for seconds, calls in ((59, 3), (1, 4)):
         clock[0] += seconds
         result = run.add_record(event(9, "c1")).run()
-        assert len(counting.calls) == calls
+        assert len(counted.calls) == calls
     assert (result.counters["customers.fetched"], result.counters["customers.cached"]) == (4, 3)
 
 
-def test_the_service_is_not_asked_for_what_is_kept(tmp_path: Path) -> None:
-    counting = Counting(tmp_path)
+def test_the_service_is_not_called_for_stored_lookup_results(tmp_path: Path) -> None:
+    counted = CountedFetch(tmp_path)
 
-    class Keeping(Enriched):
-        customers = Lookup(counting, key=needed, keep=True, type=Customer)
+    class Storing(Enriched):
+        customers = Lookup(counted, key=key_of, keep=True, type=Customer)
 
-    run = TestRun(job_of(Keeping()))
+    run = TestRun(job(Storing()))
     for second, key in enumerate(("k", "k", "other")):
         run.add_record(event(second, "c1", key=key)).run()
-    assert counting.calls == ["c1", "c1"]  # once for each subject
+    assert counted.calls == ["c1", "c1"]  # once for each subject
 
 
 def test_a_handler_with_a_lookup_is_not_vectorised() -> None:
     handler: Any = windowed(window=TumblingWindow(timedelta(minutes=1)), key="key", timestamp="timestamp", port="out")
-    job = Job("sums", handler, {"in": MemorySource()}, {"out": MemorySink()})
-    assert vectorized_component(job) is not None
-    handler.customers = Lookup(fetch, key=needed, name="customers")
-    assert vectorized_component(attrs.evolve(job)) is None
+    sums = Job("sums", handler, {"in": MemorySource()}, {"out": MemorySink()})
+    assert vectorized_component(sums) is not None
+    handler.customers = Lookup(fetch, key=key_of, name="customers")
+    assert vectorized_component(attrs.evolve(sums)) is None
 
 
-def test_mistakes_are_found_when_the_job_is_made() -> None:
+def test_invalid_lookups_are_errors_when_the_job_is_created() -> None:
     class Without(Enriched):
-        customers: Lookup[str, Customer] = Lookup(key=needed)
+        customers: Lookup[str, Customer] = Lookup(key=key_of)
 
     with pytest.raises(JobError, match=r"Without\.customers: no function fetches the answers"):
-        job_of(Without())
-    with pytest.raises(JobError, match=r'Careful\.customers has on_failure="dead_letter": set on_error="dead_letter"'):
-        job_of(Careful())
+        job(Without())
+    with pytest.raises(
+        JobError, match=r'WithDeadLetters\.customers has on_failure="dead_letter": set on_error="dead_letter"'
+    ):
+        job(WithDeadLetters())

@@ -1,17 +1,15 @@
-"""What plugins are told of a run in figures is the same on every engine."""
+"""Counts in the reports of batches are the same on every engine."""
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
+from tests.conformance.batch_reports import BatchReports
 from tests.conformance.handlers import at
 
 from amadou import (
-    BatchReport,
     Counts,
     Handler,
     Job,
@@ -21,14 +19,13 @@ from amadou import (
     SinkSpec,
     Subject,
     ValueSpec,
-    hookimpl,
 )
 from amadou_plugins.windows import TumblingWindow
 from amadou_runtime import run, start
 
 
 class Watching(Handler):
-    """Has a timer for each key, and a window."""
+    """Sets timers for each key, and counts events in a window."""
 
     total = ValueSpec(int, 0)
     minutes = TumblingWindow(timedelta(minutes=1))
@@ -57,35 +54,7 @@ class Watching(Handler):
         subject.set_timer(timestamp + timedelta(days=1), "again")
 
 
-class Reports:
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.batches: list[BatchReport] = []
-
-    @hookimpl
-    def amadou_batch_completed(self, batch: BatchReport) -> None:
-        self.batches.append(batch)
-
-    @property
-    def counts(self) -> Counts:
-        """What all batches came to; but for the figures of stored state, which depend on the store."""
-        whole = Counts()
-        for batch in self.batches:
-            whole = whole.then(batch.counts)
-        assert min(whole.state_entries, whole.state_bytes, whole.state_bytes_written) > 0
-        stored = [field.name for field in attrs.fields(Counts) if field.name.startswith("state_")]
-        return attrs.evolve(whole, **dict.fromkeys(stored, 0))
-
-    def added(self, field: str) -> dict[str, float]:
-        """The sums of numbers by name."""
-        whole: Counter[str] = Counter()
-        for batch in self.batches:
-            whole.update(getattr(batch, field))
-        return dict(whole)
-
-
-def job(views: Sequence[Any], others: Sequence[Any], reports: Reports) -> Job:
+def job(views: Sequence[Any], others: Sequence[Any], reports: BatchReports) -> Job:
     sources = {"views": MemorySource(views), "others": MemorySource(others)}
     sinks = {port: MemorySink() for port in ("totals", "windows", "dead_letters")}
     return Job("watching", Watching(), sources, sinks, late_events="drop", on_error="dead_letter", plugins=[reports])
@@ -106,8 +75,9 @@ COUNTS = Counts(
 CALLS = {"key_event": 9, "on_event": 8, "on_timer_expired": 4, "minutes": 3}
 
 
-def test_a_run_comes_to_the_same_figures(engine: Any) -> None:
-    reports = Reports()
+@pytest.mark.on_spark("commit")
+def test_batch_reports_contain_the_same_counts_on_both_engines(engine: Any) -> None:
+    reports = BatchReports()
     run(job(VIEWS, OTHERS, reports), engine=engine)
     assert reports.counts == COUNTS
     assert reports.added("callback_calls") == CALLS
@@ -119,8 +89,8 @@ def test_a_run_comes_to_the_same_figures(engine: Any) -> None:
 
 
 @pytest.mark.spark
-def test_late_events_of_a_resumed_run_are_counted(spark: Any, tmp_path: Path) -> None:
-    reports = Reports()
+def test_batch_reports_count_late_events_of_a_resumed_run(spark: Any, tmp_path: Path) -> None:
+    reports = BatchReports()
     watching = job(VIEWS, OTHERS, reports)
     start(watching, spark, checkpoint=str(tmp_path)).await_termination()
     reports.batches.clear()

@@ -1,6 +1,7 @@
 """References: mappings that all keys share (`semantics.md` 37)."""
 
 import json
+import random
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import at, event
+from tests.conformance.handlers import EventHandler, at, event
+from tests.conformance.handlers import job as job_in_memory
 
 from amadou import (
     FromPort,
@@ -28,7 +30,6 @@ from amadou import (
 from amadou.errors import CallbackError, JobError, ReferenceKeyError, SinkError, SourceError, SpecError
 from amadou_plugins.connectors import JsonLinesSink, JsonLinesSource
 from amadou_runtime import TestRun, run, start
-from amadou_runtime.spark import reference_files
 from amadou_runtime.spark.clock import RunClock
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
@@ -41,14 +42,11 @@ class Rule:
     tags: list[str] = attrs.Factory(list)
 
 
-class Fraud(Handler):
+class RuleOfEvent(EventHandler):
     """Emits for each event the rule that its value names; a timer emits the rule `timer`."""
 
     rules = ReferenceSpec(str, Rule, source="rules")
     out = SinkSpec(tuple)
-
-    def key_event(self, record: Any) -> KeyedEvent[Any]:
-        return record  # type: ignore[no-any-return]
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         rule = self.rules.get(subject, event.value)
@@ -64,15 +62,15 @@ class Fraud(Handler):
 
 
 def job(handler: Handler | None = None, **settings: Any) -> Job:
-    sources = {"events": MemorySource(), "rules": MemorySource()}
-    return Job("fraud", handler or Fraud(), sources, {"out": MemorySink()}, **settings)
+    return job_in_memory(handler or RuleOfEvent(), "events", "rules", **settings)
 
 
 def rule(seconds: float, name: str, limit: int | None) -> KeyedEvent[Any]:
     return event(seconds, None if limit is None else Rule(limit), name)
 
 
-def test_all_keys_of_a_batch_see_its_updates(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("references")
+def test_all_keys_of_a_batch_see_the_reference_updates_of_the_batch(test_run: MakeRun) -> None:
     """Rule b: whatever the times of the events and the order of the records."""
     test = test_run(job())
     test.add_record(event(1, "a", "k1"), "events").add_record(rule(50, "a", 7), "rules")
@@ -80,11 +78,11 @@ def test_all_keys_of_a_batch_see_its_updates(test_run: MakeRun) -> None:
     test.add_record(rule(51, "a", 8), "rules").add_record(event(61, "a", "k1"), "events")
     result = test.run()
     assert [each for each in result.records("out") if each[0] != "timer"] == [("a", 7), ("a", 7), ("a", 8)]
-    assert result.reference("rules") == result.reference(Fraud.rules) == {"a": Rule(8)}
+    assert result.reference("rules") == result.reference(RuleOfEvent.rules) == {"a": Rule(8)}
     assert {entry.source for entry in result.trace} == {"events", None}
 
 
-def test_the_newest_update_wins_and_none_removes(test_run: MakeRun) -> None:
+def test_the_newest_update_of_a_reference_wins_and_none_removes_the_entry(test_run: MakeRun) -> None:
     """Rule a."""
     test = test_run(job())
     for update in (rule(5, "a", 1), rule(9, "a", 2), rule(7, "a", 3), rule(9, "b", 1), rule(9, "b", 2)):
@@ -100,7 +98,7 @@ def test_the_newest_update_wins_and_none_removes(test_run: MakeRun) -> None:
     assert result.records("out") == [("b", 6)]
 
 
-def test_timers_see_the_updates_of_their_batch(test_run: MakeRun) -> None:
+def test_timers_see_the_reference_updates_of_their_batch(test_run: MakeRun) -> None:
     """Rule b."""
     test = test_run(job()).add_record(event(1, "a"), "events").end_batch()
     test.add_record(event(20, "a"), "events").end_batch()
@@ -108,7 +106,7 @@ def test_timers_see_the_updates_of_their_batch(test_run: MakeRun) -> None:
     assert test.run().records("out")[-1] == ("timer", 4)
 
 
-def test_the_source_does_not_hold_the_watermark_back(test_run: MakeRun) -> None:
+def test_the_source_of_a_reference_does_not_hold_back_the_watermark(test_run: MakeRun) -> None:
     """Rule c."""
     test = test_run(job()).add_record(rule(1, "a", 1), "rules").add_record(event(30, "a"), "events").end_batch()
     test.add_record(rule(900, "a", 1), "rules").end_batch()
@@ -116,7 +114,7 @@ def test_the_source_does_not_hold_the_watermark_back(test_run: MakeRun) -> None:
     assert (result.watermark, result.late) == (at(30), [])
 
 
-def test_values_are_not_shared(test_run: MakeRun) -> None:
+def test_changing_a_value_read_from_a_reference_does_not_change_the_reference(test_run: MakeRun) -> None:
     """Rule b: the handler changes the rule that it has read."""
     test = test_run(job()).add_record(rule(1, "a", 3), "rules")
     for key in ("k1", "k2", "k3"):
@@ -126,7 +124,8 @@ def test_values_are_not_shared(test_run: MakeRun) -> None:
     assert result.reference("rules") == {"a": Rule(3)}
 
 
-def test_entries_survive_restarts_and_crashes(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("references")
+def test_reference_entries_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     """Rules b and 20."""
     test = test_run(job()).add_record(rule(1, "a", 3), "rules").restart()
     test.add_record(event(1, "a"), "events").add_record(rule(2, "b", 4), "rules").crash(0)
@@ -137,10 +136,11 @@ def test_entries_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     assert after.records("out") == [("a", 3)]
 
 
-def test_a_failed_batch_does_not_change_entries(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("references")
+def test_a_failed_batch_does_not_change_reference_entries(test_run: MakeRun) -> None:
     """Rules b and 18."""
 
-    class Failing(Fraud):
+    class Failing(RuleOfEvent):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             super().on_event(subject, event)
             if event.value == "bad":
@@ -154,7 +154,7 @@ def test_a_failed_batch_does_not_change_entries(test_run: MakeRun) -> None:
     assert test.add_record(event(2, "a"), "events").run().records("out") == [("a", 3)]
 
 
-class Reading(Fraud):
+class ReadsAsMapping(RuleOfEvent):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         has = (subject, "a") in self.rules, (subject, "x") in self.rules
         named = [(name, rule.limit) for name, rule in self.rules.items(subject)]
@@ -162,7 +162,7 @@ class Reading(Fraud):
 
 
 def test_a_reference_reads_like_a_mapping(test_run: MakeRun) -> None:
-    test = test_run(job(Reading())).add_record(rule(1, "a", 3), "rules").add_record(rule(1, "b", 4), "rules")
+    test = test_run(job(ReadsAsMapping())).add_record(rule(1, "a", 3), "rules").add_record(rule(1, "b", 4), "rules")
     result = test.add_record(event(1, "b"), "events").run()
     assert result.records("out") == [(True, False, 2, [("a", 3), ("b", 4)], 4)]
     test.add_record(event(2, "x"), "events")
@@ -179,7 +179,7 @@ def test_a_reference_reads_like_a_mapping(test_run: MakeRun) -> None:
         (KeyedEvent("a", None, Rule(1)), "is not a datetime"),  # type: ignore[arg-type]
     ],
 )
-def test_updates_are_checked(test_run: MakeRun, update: Any, message: str) -> None:
+def test_an_invalid_reference_update_fails_like_an_invalid_record(test_run: MakeRun, update: Any, message: str) -> None:
     """Rules a and 19: a bad update fails like other records."""
     with pytest.raises(CallbackError, match=message) as caught:
         test_run(job()).add_record(update, "rules").run()
@@ -188,22 +188,19 @@ def test_updates_are_checked(test_run: MakeRun, update: Any, message: str) -> No
     test.add_record(update, "rules").add_record(rule(1, "b", 1), "rules")
     result = test.run()
     assert result.reference("rules") == {"b": Rule(1)}
-    assert [letter.source for letter in result.dead_letters] == ["rules"]
+    assert [dead_letter.source for dead_letter in result.dead_letters] == ["rules"]
 
 
-class Limits(Handler):
+class EmitsLimits(EventHandler):
     """Emits an entry for each event."""
 
     out = SinkSpec(tuple)
-
-    def key_event(self, record: Any) -> KeyedEvent[Any]:
-        return record  # type: ignore[no-any-return]
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.out.collect(subject, (subject.key, event.value))
 
 
-class Limited(Handler):
+class ReadsLimits(Handler):
     limits = ReferenceSpec(str, int, source="limits")
     seen = SinkSpec(tuple)
 
@@ -214,69 +211,60 @@ class Limited(Handler):
         self.seen.collect(subject, (event.value, self.limits.get(subject, event.value)))
 
 
-def test_a_port_can_update_a_reference(engine: str, test_run: MakeRun) -> None:
+@pytest.mark.on_spark("references")
+@pytest.mark.several_stages
+def test_a_port_can_update_a_reference(test_run: MakeRun) -> None:
     """Rules a and 36."""
-    if engine == "spark":
-        pytest.skip("see test_a_port_updates_a_reference_on_spark: the store groups cannot have several stages")
-    _check_fed(test_run)
-
-
-@pytest.mark.spark
-def test_a_port_updates_a_reference_on_spark(spark: Any) -> None:
-    _check_fed(lambda job: TestRun(job, engine="both", spark=spark))
-
-
-def _check_fed(test_run: Any) -> None:
-    made = Job(
+    fed_job = Job(
         "fed",
         stages={
-            "make": Stage(Limits(), {"in": MemorySource()}),
+            "make": Stage(EmitsLimits(), {"in": MemorySource()}),
             "use": Stage(
-                Limited(), {"limits": FromPort("make", "out"), "events": MemorySource()}, {"seen": MemorySink()}
+                ReadsLimits(), {"limits": FromPort("make", "out"), "events": MemorySource()}, {"seen": MemorySink()}
             ),
         },
     )
-    test = test_run(made).add_record(event(5, 1, "a"), "in").add_record(event(9, 2, "a"), "in")
+    test = test_run(fed_job).add_record(event(5, 1, "a"), "in").add_record(event(9, 2, "a"), "in")
     test.add_record(event(7, 3, "a"), "in").add_event(event(1, "a", "k"), "events")
     result = test.run()
     assert result.records("seen") == [("a", 2)]
     assert result.reference("limits") == {"a": 2}
 
 
-@pytest.mark.parametrize("store", ["groups", "log"])
+@pytest.mark.parametrize("store", ["groups", pytest.param("log", marks=pytest.mark.needs_spark(4))])
 @pytest.mark.spark
 def test_a_run_on_spark_reads_a_reference(spark: Any, store: Any) -> None:
     """Rule b: in a run with several key ranges."""
     rules = MemorySource([rule(1, f"r{number}", number) for number in range(100)])
     events = MemorySource([event(2, f"r{number}", f"k{number}") for number in range(100)])
-    made = Job("fraud", Fraud(), {"events": events, "rules": rules}, {"out": MemorySink()}, state=store)
-    run(made, trigger="available-now")
-    found = made.sinks["out"].records  # type: ignore[union-attr]
-    assert sorted(each for each in found if each[0] != "timer") == sorted((f"r{n}", n) for n in range(100))
+    rules_job = Job("fraud", RuleOfEvent(), {"events": events, "rules": rules}, {"out": MemorySink()}, state=store)
+    run(rules_job, trigger="available-now")
+    outputs = rules_job.sinks["out"].records  # type: ignore[union-attr]
+    assert sorted(each for each in outputs if each[0] != "timer") == sorted((f"r{n}", n) for n in range(100))
 
 
-class Two(Fraud):
+class TwoReferences(RuleOfEvent):
     others = ReferenceSpec(str, int, source="rules")
 
 
-class Missing(Fraud):
+class Missing(RuleOfEvent):
     rules = ReferenceSpec(str, Rule, source="missing")
 
 
-def test_mistakes_are_found_when_the_job_is_created() -> None:
+def test_invalid_references_are_errors_when_the_job_is_created() -> None:
     with pytest.raises(
         JobError, match=r"Missing.rules needs the source 'missing', but the job has no source with this"
     ):
         job(Missing())
-    with pytest.raises(JobError, match="2 references of Two have the source 'rules': use a source for each"):
-        job(Two())
+    with pytest.raises(JobError, match="2 references of TwoReferences have the source 'rules': use a source for each"):
+        job(TwoReferences())
     with pytest.raises(JobError, match="all sources of the job update references"):
-        Job("fraud", Fraud(), {"rules": MemorySource()}, {"out": MemorySink()})
+        Job("fraud", RuleOfEvent(), {"rules": MemorySource()}, {"out": MemorySink()})
     with pytest.raises(SpecError, match="source must be the name of a source of the job, not None"):
         ReferenceSpec(str, int, source=None)  # type: ignore[arg-type]
 
 
-def test_savepoints_contain_the_entries(tmp_path: Path) -> None:
+def test_savepoints_contain_reference_entries(tmp_path: Path) -> None:
     test = TestRun(job()).add_record(rule(5, "a", 1), "rules").add_record(rule(6, "b", None), "rules").end_batch()
     test.run()
     test.savepoint(tmp_path / "saved")
@@ -286,26 +274,27 @@ def test_savepoints_contain_the_entries(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_entries_move_between_engines_and_survive_rescaling(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.needs_spark(4)
+def test_reference_entries_move_between_engines_and_survive_rescaling(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "0.jsonl").write_text('{"name": "r7", "second": 1, "limit": 7}\n')
-    bring(tmp_path, 1, "r7")
+    add_events(tmp_path, 1, "r7")
     run(stream_job(tmp_path), engine="embedded", to_savepoint=str(tmp_path / "first"))
     state = str(tmp_path / "state")
-    bring(tmp_path, 2, "r7", "r8")
+    add_events(tmp_path, 2, "r7", "r8")
     (tmp_path / "rules" / "1.jsonl").write_text('{"name": "r8", "second": 1, "limit": 8}\n')
     run(stream_job(tmp_path), checkpoint=state, from_savepoint=str(tmp_path / "first"), trigger="available-now")
     rescale(spark, state, partitions=3)
-    bring(tmp_path, 3, "r7", "r8")
+    add_events(tmp_path, 3, "r7", "r8")
     second = str(tmp_path / "second")
     run(stream_job(tmp_path), checkpoint=state, to_savepoint=second, trigger="available-now")
-    bring(tmp_path, 4, "r7", "r8")
+    add_events(tmp_path, 4, "r7", "r8")
     run(stream_job(tmp_path), engine="embedded", from_savepoint=second)
     limits = sorted((name, limit) for name, limit, _ in seen(tmp_path))
     assert limits == [("r7", 7)] * 4 + [("r8", 8)] * 3
 
 
-class Watcher(Fraud):
+class Watcher(RuleOfEvent):
     """An event's value is ``watch``, ``unwatch`` or the name of a rule."""
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -326,30 +315,31 @@ class Watcher(Fraud):
         self.out.collect(subject, (subject.key, change.reference, list(change.keys), limits, subject.timestamp))
 
 
-def told(result: Any, new: bool = True) -> list[Any]:
+def changes_of(result: Any, new: bool = True) -> list[Any]:
     return [each for each in result.records("out", new=new) if each[0] != "timer"]
 
 
-def test_keys_that_watch_are_told(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("references")
+def test_keys_that_watch_a_reference_are_notified_of_changes(test_run: MakeRun) -> None:
     """Rule d."""
     test = test_run(job(Watcher())).add_record(event(1, "watch", "k2"), "events")
     test.add_record(event(1, "watch", "k1"), "events").add_record(event(1, "other", "k3"), "events")
     test.add_record(rule(1, "a", 1), "rules").end_batch()
-    assert told(test.run()) == []  # they watch from the next batch on
+    assert changes_of(test.run()) == []  # keys that watch are notified from the next batch on
     test.add_record(rule(7, "b", 2), "rules").add_record(rule(3, "a", 3), "rules").add_record(rule(2, "a", 9), "rules")
     test.add_record(event(2, "unwatch", "k2"), "events").end_batch()
-    assert told(test.run()) == [(key, "rules", ["a", "b"], [3, 2], at(7)) for key in ("k1", "k2")]
+    assert changes_of(test.run()) == [(key, "rules", ["a", "b"], [3, 2], at(7)) for key in ("k1", "k2")]
     test.add_record(event(3, "other", "k1"), "events").end_batch()
-    assert told(test.run()) == []
+    assert changes_of(test.run()) == []
     test.add_record(rule(8, "b", None), "rules").restart()
-    assert told(test.run()) == [("k1", "rules", ["b"], [], at(8))]
+    assert changes_of(test.run()) == [("k1", "rules", ["b"], [], at(8))]
     test.add_record(rule(4, "c", 1), "rules").crash(0)
     result = test.run()
-    assert told(result) == [("k1", "rules", ["c"], [1], at(4))]
+    assert changes_of(result) == [("k1", "rules", ["c"], [1], at(4))]
     assert result.keys() == ["k1"]
 
 
-def test_a_key_is_told_before_its_timers_and_events(test_run: MakeRun) -> None:
+def test_on_reference_changed_is_called_before_the_timers_and_events_of_a_key(test_run: MakeRun) -> None:
     """Rule d."""
     test = test_run(job(Watcher())).add_record(event(1, "watch"), "events").add_record(event(2, "timer"), "events")
     test.end_batch().add_record(event(9, "x"), "events").add_record(rule(9, "a", 1), "rules").end_batch()
@@ -357,18 +347,18 @@ def test_a_key_is_told_before_its_timers_and_events(test_run: MakeRun) -> None:
     assert calls[:3] == ["on_reference_changed", "on_timer_expired", "on_event"]
 
 
-def test_many_keys_watch(test_run: MakeRun) -> None:
-    """Rule d: of many keys, only those that watch are touched."""
+def test_of_many_keys_only_those_that_watch_a_reference_are_notified(test_run: MakeRun) -> None:
+    """Rule d: of many keys, only those that watch are processed."""
     keys = [f"k{number}" for number in range(3_000)]
     test = test_run(job(Watcher()))
     test.add_records([event(1, "timer", key) for key in keys], "events")
     test.add_records([event(1, "watch", key) for key in keys[::100]], "events").end_batch()
     test.add_record(rule(1, "a", 1), "rules").end_batch()
     result = test.run()
-    assert [each[0] for each in told(result)] == sorted(keys[::100])
+    assert [each[0] for each in changes_of(result)] == sorted(keys[::100])
 
 
-def test_a_failure_of_the_callback_is_a_dead_letter(test_run: MakeRun) -> None:
+def test_a_failing_on_reference_changed_is_a_dead_letter(test_run: MakeRun) -> None:
     """Rules d and 19."""
     test = test_run(job(Watcher(), on_error="dead_letter"))
     test.add_record(event(1, "watch", "k1"), "events").add_record(
@@ -376,18 +366,20 @@ def test_a_failure_of_the_callback_is_a_dead_letter(test_run: MakeRun) -> None:
     ).end_batch()
     test.add_record(rule(1, "a", -1), "rules").end_batch().add_record(rule(2, "a", 2), "rules").end_batch()
     result = test.run()
-    assert told(result) == [("k1", "rules", ["a"], [2], at(2))]
-    letters = [(letter.callback, letter.key, letter.timestamp) for letter in result.dead_letters]
-    assert letters == [("on_event", "k2", at(1)), ("on_reference_changed", "k1", at(1))]
+    assert changes_of(result) == [("k1", "rules", ["a"], [2], at(2))]
+    dead_letters = [
+        (dead_letter.callback, dead_letter.key, dead_letter.timestamp) for dead_letter in result.dead_letters
+    ]
+    assert dead_letters == [("on_event", "k2", at(1)), ("on_reference_changed", "k1", at(1))]
 
 
-def test_watching_needs_the_callback(test_run: MakeRun) -> None:
-    class Deaf(Fraud):
+def test_watching_a_reference_requires_on_reference_changed(test_run: MakeRun) -> None:
+    class WithoutCallback(RuleOfEvent):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             self.rules.watch(subject)
 
-    with pytest.raises(CallbackError, match="Deaf does not define on_reference_changed"):
-        test_run(job(Deaf())).add_record(event(1), "events").run()
+    with pytest.raises(CallbackError, match="WithoutCallback does not define on_reference_changed"):
+        test_run(job(WithoutCallback())).add_record(event(1), "events").run()
 
 
 class Rows(TableSource):
@@ -410,10 +402,10 @@ class Rows(TableSource):
 
 def table_job(directory: Path, refresh: timedelta | None = None) -> Job:
     sources = {"events": JsonLinesSource(str(directory / "in")), "limits": Rows(directory / "table", refresh)}
-    return Job("table", Named(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
+    return Job("table", LimitOfName(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
 
 
-class Named(Handler):
+class LimitOfName(Handler):
     limits = ReferenceSpec(str, int, source="limits")
     seen = SinkSpec(tuple)
 
@@ -424,7 +416,7 @@ class Named(Handler):
         self.seen.collect(subject, (event.value, self.limits.get(subject, event.value), self.limits.size(subject)))
 
 
-def bring(directory: Path, number: int, *names: str) -> None:
+def add_events(directory: Path, number: int, *names: str) -> None:
     lines = "".join(json.dumps({"name": name, "second": number}) + "\n" for name in names)
     (directory / "in").mkdir(exist_ok=True)
     (directory / f"part-{number}").write_text(lines)
@@ -436,17 +428,18 @@ def seen(directory: Path) -> list[Any]:
     return [tuple(json.loads(line)) for path in paths for line in path.read_text().splitlines()]
 
 
+@pytest.mark.on_spark("references")
 def test_a_table_is_read_before_the_first_batch(engine: str, tmp_path: Path) -> None:
     """Rule e."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
-    bring(tmp_path, 1, "a", "x")
+    add_events(tmp_path, 1, "a", "x")
     run(table_job(tmp_path), engine=engine, trigger="available-now")  # type: ignore[arg-type]
     assert sorted(seen(tmp_path), key=str) == [("a", 1, 2), ("x", None, 2)]
 
 
-def test_a_table_that_cannot_be_read_stops_the_start(engine: str, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_read_is_an_error_at_the_start(engine: str, tmp_path: Path) -> None:
     """Rule e."""
-    bring(tmp_path, 1, "a")
+    add_events(tmp_path, 1, "a")
     with pytest.raises(SourceError, match="cannot read the table"):
         run(table_job(tmp_path), engine=engine, trigger="available-now")  # type: ignore[arg-type]
     (tmp_path / "table").write_text("a one\n")
@@ -455,10 +448,10 @@ def test_a_table_that_cannot_be_read_stops_the_start(engine: str, tmp_path: Path
 
 
 @pytest.mark.spark
-def test_a_table_is_read_again_by_interval_and_by_the_next_run(spark: Any, tmp_path: Path) -> None:
-    """Rule e: rows that are gone are removed; a table that cannot be read for a while keeps its rows."""
+def test_a_table_is_read_again_at_each_interval_and_by_the_next_run(spark: Any, tmp_path: Path) -> None:
+    """Rule e: rows that the table no longer has are removed. If the table cannot be read, its rows stay."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
-    bring(tmp_path, 1, "a")
+    add_events(tmp_path, 1, "a")
     running = start(
         table_job(tmp_path, timedelta(seconds=0.2)), spark, checkpoint=str(tmp_path / "state"), trigger="1 second"
     )
@@ -466,48 +459,47 @@ def test_a_table_is_read_again_by_interval_and_by_the_next_run(spark: Any, tmp_p
         wait_for(lambda: len(seen(tmp_path)) == 1)
         (tmp_path / "table").write_text("b 3\nc 4\nd 5\n")
         time.sleep(0.3)
-        bring(tmp_path, 2, "a", "b")
+        add_events(tmp_path, 2, "a", "b")
         wait_for(lambda: len(seen(tmp_path)) == 3)
         (tmp_path / "table").unlink()
         time.sleep(0.3)
-        bring(tmp_path, 3, "c")
+        add_events(tmp_path, 3, "c")
         wait_for(lambda: len(seen(tmp_path)) == 4)
     finally:
         running.stop()
     assert sorted(seen(tmp_path), key=str) == [("a", 1, 2), ("a", None, 3), ("b", 3, 3), ("c", 4, 3)]
     (tmp_path / "table").write_text("d 6\n")
-    bring(tmp_path, 4, "c", "d")
+    add_events(tmp_path, 4, "c", "d")
     run(table_job(tmp_path), checkpoint=str(tmp_path / "state"), trigger="available-now")
     assert sorted(seen(tmp_path)[4:], key=str) == [("c", None, 1), ("d", 6, 1)]
 
 
 @pytest.mark.spark
-def test_a_batch_that_is_processed_again_sees_the_same_rows(
+def test_a_reprocessed_batch_sees_the_same_rows_of_a_table(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule e: the table changes between the crash and the next run."""
     (tmp_path / "table").write_text("a 1\n")
-    bring(tmp_path, 1, "a")
+    add_events(tmp_path, 1, "a")
     job, state = table_job(tmp_path), str(tmp_path / "state")
     with monkeypatch.context() as patch:
         patch.setattr(JsonLinesSink, "commit", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
         with pytest.raises(SinkError, match="crash"):
             run(job, checkpoint=state, trigger="available-now")
     (tmp_path / "table").write_text("a 2\nb 2\n")
-    bring(tmp_path, 2, "a")
+    add_events(tmp_path, 2, "a")
     run(table_job(tmp_path), checkpoint=state, trigger="available-now")
     assert seen(tmp_path) == [("a", 1, 1), ("a", 2, 2)]
 
 
 @pytest.mark.spark
-def test_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path) -> None:
     """Rules b and 20: files of changes, and the file with all entries that replaces them."""
-    monkeypatch.setattr(reference_files, "_LARGE", 300)
-    made, state = stream_job(tmp_path), str(tmp_path / "state")
+    limits_job, state = stream_job(tmp_path), str(tmp_path / "state")
     for number in range(6):
-        bring_limits(tmp_path, number, range(30))
-        bring(tmp_path, number, "r7")
-        run(made, checkpoint=state, trigger="available-now")
+        add_limits(tmp_path, number, range(30))
+        add_events(tmp_path, number, "r7")
+        run(limits_job, checkpoint=state, trigger="available-now")
     assert sorted(each[:2] for each in seen(tmp_path)) == [("r7", number * 100 + 7) for number in range(6)]
     files = sorted(path.name for path in (tmp_path / "state" / "references" / "limits").iterdir())
     assert any(name.endswith("-all") for name in files)
@@ -515,29 +507,34 @@ def test_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path, monkeypa
 
 
 @pytest.mark.spark
-def test_entries_survive_a_crash_between_the_file_with_all_entries_and_the_end_of_the_batch(
+def test_reference_entries_survive_a_crash_between_the_file_with_all_entries_and_the_end_of_the_batch(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rules b and 20: the files that the new one replaces are needed until its batch is completed."""
-    monkeypatch.setattr(reference_files, "_LARGE", 300)
-    made, state = stream_job(tmp_path), str(tmp_path / "state")
-    bring_limits(tmp_path, 0, range(5))
-    bring(tmp_path, 0, "r0")
-    run(made, checkpoint=state, trigger="available-now")
-    bring_limits(tmp_path, 1, range(5, 100))
+    """Rules b and 20: the replaced files are needed until the batch of the new file is completed."""
+    limits_job, state = stream_job(tmp_path), str(tmp_path / "state")
+    add_limits(tmp_path, 0, range(5))
+    add_events(tmp_path, 0, "r0")
+    run(limits_job, checkpoint=state, trigger="available-now")
+    add_limits(tmp_path, 1, range(5, 100))
     with monkeypatch.context() as patch:
         patch.setattr(RunClock, "end", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
         with pytest.raises(SinkError, match="crash"):
-            run(made, checkpoint=state, trigger="available-now")
+            run(limits_job, checkpoint=state, trigger="available-now")
     assert list((tmp_path / "state" / "references" / "limits").glob("*-all"))
-    bring(tmp_path, 3, "r4", "r99")
-    run(made, checkpoint=state, trigger="available-now")
-    assert sorted(seen(tmp_path)) == [("r0", 0, 5), ("r4", 4, 100), ("r99", 199, 100)]
+    add_events(tmp_path, 3, "r4", "r99")
+    run(limits_job, checkpoint=state, trigger="available-now")
+    assert sorted(seen(tmp_path)) == [("r0", 0, 6), ("r4", 4, 101), ("r99", 199, 101)]
 
 
-def bring_limits(directory: Path, number: int, limits: range) -> None:
-    """Bring limits with names such as r7, which contain the number."""
-    lines = [{"name": f"r{each}", "second": number, "limit": number * 100 + each} for each in limits]
+def add_limits(directory: Path, number: int, limits: range) -> None:
+    """Add limits with names such as r7, each of which contains the number, and one with a name so long that a file with
+    all entries soon is smaller than the files of changes.
+    """
+    names = [*(f"r{each}" for each in limits), random.Random(1).randbytes(600_000).hex()]
+    values = [*limits, 0]
+    lines = [
+        {"name": name, "second": number, "limit": number * 100 + each} for name, each in zip(names, values, strict=True)
+    ]
     (directory / "rules").mkdir(exist_ok=True)
     (directory / f"rules-{number}").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (directory / f"rules-{number}").rename(directory / "rules" / f"{number}.jsonl")
@@ -548,7 +545,7 @@ def stream_job(directory: Path) -> Job:
         "events": JsonLinesSource(str(directory / "in")),
         "limits": JsonLinesSource(str(directory / "rules"), key_event=limit_of),
     }
-    return Job("stream", Named(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
+    return Job("stream", LimitOfName(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
 
 
 def limit_of(record: Any) -> KeyedEvent[int]:
@@ -570,14 +567,14 @@ class Unused(Handler):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None: ...
 
 
-def test_a_table_needs_a_reference(tmp_path: Path) -> None:
+def test_a_table_source_without_a_reference_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         JobError, match=r"sources\['limits'\] is a table, but no reference of Unused has it as its source"
     ):
         Job("t", Unused(), {"in": MemorySource(), "limits": Rows(tmp_path)}, {"seen": MemorySink()})
 
 
-class ToldOfRows(Named):
+class WatchesRows(LimitOfName):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.limits.watch(subject)
 
@@ -586,18 +583,19 @@ class ToldOfRows(Named):
         self.seen.collect(subject, (subject.key, list(change.keys), limits))
 
 
-def told_job(directory: Path, refresh: timedelta | None = None, state: Any = "groups") -> Job:
-    return attrs.evolve(table_job(directory, refresh), handler=ToldOfRows(), state=state)
+def watching_job(directory: Path, refresh: timedelta | None = None, state: Any = "groups") -> Job:
+    return attrs.evolve(table_job(directory, refresh), handler=WatchesRows(), state=state)
 
 
 @pytest.mark.parametrize("state", ["groups", "log"])
 @pytest.mark.spark
-def test_keys_are_told_about_the_rows_of_a_table(spark: Any, state: Any, tmp_path: Path) -> None:
+@pytest.mark.needs_spark(4)
+def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tmp_path: Path) -> None:
     """Rule d: even if no data arrives."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
-    bring(tmp_path, 1, "x", "y")
-    made, checkpoint = told_job(tmp_path, timedelta(seconds=0.2), state), str(tmp_path / "state")
-    running = start(made, spark, checkpoint=checkpoint, trigger="100 milliseconds")
+    add_events(tmp_path, 1, "x", "y")
+    rows_job, checkpoint = watching_job(tmp_path, timedelta(seconds=0.2), state), str(tmp_path / "state")
+    running = start(rows_job, spark, checkpoint=checkpoint, trigger="100 milliseconds")
     try:
         wait_for(lambda: running.summary.counts.keys == 2)
         (tmp_path / "table").write_text("b 3\nc 4\n")
@@ -608,43 +606,45 @@ def test_keys_are_told_about_the_rows_of_a_table(spark: Any, state: Any, tmp_pat
         running.stop()
     assert sorted(seen(tmp_path)) == [(key, ["a", "b", "c"], [None, 3, 4]) for key in ("x", "y")]
     (tmp_path / "table").write_text("c 5\n")
-    run(made, checkpoint=checkpoint, trigger="available-now")
+    run(rows_job, checkpoint=checkpoint, trigger="available-now")
     assert sorted(seen(tmp_path)[2:]) == [(key, ["b", "c"], [None, 5]) for key in ("x", "y")]
 
 
 @pytest.mark.spark
-def test_keys_are_told_once_about_rows_if_a_batch_is_processed_again(
+@pytest.mark.needs_spark(4)
+def test_a_reprocessed_batch_notifies_keys_of_changed_rows_once(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rules d and e: the table changes between the crash and the next run. A run that ends reads it once."""
-    made = told_job(tmp_path, timedelta(milliseconds=1))
+    """Rules d and e: the table changes between the crash and the next run. A run that ends reads the table once."""
+    limits_job = watching_job(tmp_path, timedelta(milliseconds=1))
     (tmp_path / "table").write_text("a 1\n")
-    bring(tmp_path, 1, "x")
+    add_events(tmp_path, 1, "x")
     state = str(tmp_path / "state")
-    run(made, checkpoint=state, trigger="available-now")
+    run(limits_job, checkpoint=state, trigger="available-now")
     (tmp_path / "table").write_text("a 2\n")
     with monkeypatch.context() as patch:
         patch.setattr(JsonLinesSink, "commit", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
         with pytest.raises(SinkError, match="crash"):
-            run(made, checkpoint=state, trigger="available-now")
+            run(limits_job, checkpoint=state, trigger="available-now")
     (tmp_path / "table").write_text("a 3\n")
-    run(made, checkpoint=state, trigger="available-now")
+    run(limits_job, checkpoint=state, trigger="available-now")
     assert seen(tmp_path) == [("x", ["a"], [2]), ("x", ["a"], [3])]
 
 
 @pytest.mark.spark
-def test_keys_are_told_about_rows_after_rescaling_and_from_a_savepoint(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.needs_spark(4)
+def test_keys_are_notified_of_changed_rows_after_rescaling_and_from_a_savepoint(spark: Any, tmp_path: Path) -> None:
     """Rule d: batches are numbered anew, and engines change."""
     (tmp_path / "table").write_text("a 1\n")
     state, saved = str(tmp_path / "state"), str(tmp_path / "saved")
     for number in range(3):
-        bring(tmp_path, number, "x")
+        add_events(tmp_path, number, "x")
         (tmp_path / "table").write_text(f"a {number}\n")
-        run(told_job(tmp_path), checkpoint=state, trigger="available-now")
+        run(watching_job(tmp_path), checkpoint=state, trigger="available-now")
     assert seen(tmp_path) == [("x", ["a"], [number]) for number in (1, 2)]
     rescale(spark, state, partitions=3)
     (tmp_path / "table").write_text("a 4\n")
-    run(told_job(tmp_path), checkpoint=state, to_savepoint=saved, trigger="available-now")
+    run(watching_job(tmp_path), checkpoint=state, to_savepoint=saved, trigger="available-now")
     (tmp_path / "table").write_text("a 5\n")
-    run(told_job(tmp_path), engine="embedded", from_savepoint=saved)
+    run(watching_job(tmp_path), engine="embedded", from_savepoint=saved)
     assert sorted(seen(tmp_path)) == [("x", ["a"], [number]) for number in (1, 2, 4, 5)]

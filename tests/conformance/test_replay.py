@@ -1,4 +1,4 @@
-"""`amadou replay`: dead letters go back into their job, in order and once."""
+"""`amadou replay`: each dead letter is processed by its job once, in order."""
 
 import shutil
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.handlers import SECOND
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, CheckpointError, LoadError
@@ -19,14 +20,13 @@ from amadou_runtime.core.dead_letter_files import read_letters
 pytestmark = [pytest.mark.spark, pytest.mark.rule(32), pytest.mark.usefixtures("spark")]
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
-SECOND = timedelta(seconds=1)
 
 
-class Story(Handler):
-    """Keeps the words of each key; one that begins with an exclamation mark comes back in a timer."""
+class Words(Handler):
+    """Stores the words of each key; a word that begins with an exclamation mark is added again by a timer."""
 
     words = ValueSpec(list[str], default=[])
-    told = SinkSpec(tuple[str, list[str], bool])
+    outputs = SinkSpec(tuple[str, list[str], bool])
 
     def key_event(self, record: str) -> KeyedEvent[str]:
         key, second, word = record.split(",")
@@ -43,11 +43,11 @@ class Story(Handler):
     def add(self, subject: Subject, word: str) -> None:
         words = self.words.state_for(subject)
         words.value = [*words.value, word]
-        self.told.collect(subject, (str(subject.key), words.value, subject.is_late))
+        self.outputs.collect(subject, (str(subject.key), words.value, subject.is_late))
 
 
-class Broken(Story):
-    """Cannot take bad words, nor odd records, nor timers."""
+class Broken(Words):
+    """Fails at bad words, marked records and timers."""
 
     def key_event(self, record: str) -> KeyedEvent[str]:
         return super().key_event(record)
@@ -61,14 +61,14 @@ class Broken(Story):
         raise ValueError("no timers")
 
 
-class Mended(Story):
-    """Takes all but records without a word."""
+class Repaired(Words):
+    """Fails only at records without a word."""
 
     def key_event(self, record: str) -> KeyedEvent[str]:
-        return super().key_event(record.removeprefix("odd,"))
+        return super().key_event(record.removeprefix("marked,"))
 
 
-RECORDS = ["a,0,one", "a,1,bad", "b,1,!two", "a,2,bad", "a,60,three", "odd,a,3", "odd,a,4,four"]
+RECORDS = ["a,0,one", "a,1,bad", "b,1,!two", "a,2,bad", "a,60,three", "marked,a,3", "marked,a,4,four"]
 
 
 @pytest.fixture
@@ -77,66 +77,66 @@ def checkpoint(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def play(spark: Any, checkpoint: str) -> Callable[..., list[Any]]:
-    """Runs the job to the end of some records, and gives what came out of that run."""
+def run_job(spark: Any, checkpoint: str) -> Callable[..., list[Any]]:
+    """Return a function that processes records in a run of the job, and returns the outputs of the run."""
 
-    def play(handler: Handler, records: list[str]) -> list[Any]:
+    def run_job(handler: Handler, records: list[str]) -> list[Any]:
         sink = MemorySink()
-        start(story(handler, sink, records), spark, checkpoint=checkpoint).await_termination()
+        start(words_job(handler, sink, records), spark, checkpoint=checkpoint).await_termination()
         return sink.records
 
-    return play
+    return run_job
 
 
-def story(handler: Handler, sink: MemorySink, records: list[str], **settings: Any) -> Job:
+def words_job(handler: Handler, sink: MemorySink, records: list[str], **settings: Any) -> Job:
     settings = {"on_error": "dead_letter", "late_events": "drop", **settings}
-    return Job("story", handler, {"in": MemorySource(records)}, {"told": sink}, **settings)
+    return Job("words", handler, {"in": MemorySource(records)}, {"outputs": sink}, **settings)
 
 
-def replay_all(checkpoint: str, letters: str, records: list[str]) -> tuple[Replay, list[Any]]:
+def replay_all(checkpoint: str, dead_letters: str, records: list[str]) -> tuple[Replay, list[Any]]:
     sink = MemorySink()
-    return replay(story(Mended(), sink, records), read_letters([Path(letters)]), checkpoint=checkpoint), sink.records
+    return replay(
+        words_job(Repaired(), sink, records), read_letters([Path(dead_letters)]), checkpoint=checkpoint
+    ), sink.records
 
 
-def test_letters_of_records_events_and_timers_are_replayed_once_on_the_state_of_the_job(
-    play: Callable[..., list[Any]], checkpoint: str
+def test_dead_letters_of_records_events_and_timers_are_replayed_once_on_the_state_of_the_job(
+    run_job: Callable[..., list[Any]], checkpoint: str
 ) -> None:
-    told = play(Broken(), RECORDS)
-    assert sorted(told) == [("a", ["one"], False), ("a", ["one", "three"], False), ("b", ["!two"], False)]
+    outputs = run_job(Broken(), RECORDS)
+    assert sorted(outputs) == [("a", ["one"], False), ("a", ["one", "three"], False), ("b", ["!two"], False)]
     copied = f"{checkpoint}-copy"
     shutil.copytree(f"{checkpoint}/dead_letters", copied)
 
-    outcome, told = replay_all(checkpoint, f"{checkpoint}/dead_letters", RECORDS)
+    outcome, outputs = replay_all(checkpoint, f"{checkpoint}/dead_letters", RECORDS)
     words = ["one", "three", "bad", "bad", "four"]
-    assert sorted([record[1] for record in told if record[0] == "a"][-1]) == sorted(words)
-    assert [record for record in told if record[0] == "b"] == [("b", ["!two", "!two again"], False)]
-    assert all(is_late for key, _, is_late in told if key == "a")
+    assert sorted([record[1] for record in outputs if record[0] == "a"][-1]) == sorted(words)
+    assert [record for record in outputs if record[0] == "b"] == [("b", ["!two", "!two again"], False)]
+    assert all(is_late for key, _, is_late in outputs if key == "a")
     assert (outcome.letters, outcome.before) == (5, 0)
     assert outcome.summary is not None
     assert (outcome.summary.counts.late, outcome.summary.counts.outputs["dead_letters"]) == (0, 1)
 
-    again, told = replay_all(checkpoint, copied, RECORDS)
-    assert (again.letters, again.before, told) == (0, 5, [])
+    again, outputs = replay_all(checkpoint, copied, RECORDS)
+    assert (again.letters, again.before, outputs) == (0, 5, [])
     assert "skipped (already replayed): 5" in str(again)
-    ((key, found, is_late),) = play(Mended(), [*RECORDS, "a,61,five"])
-    assert (key, sorted(found), is_late) == ("a", sorted([*words, "five"]), False)
+    ((key, stored, is_late),) = run_job(Repaired(), [*RECORDS, "a,61,five"])
+    assert (key, sorted(stored), is_late) == ("a", sorted([*words, "five"]), False)
 
 
-def test_a_replay_that_is_cut_short_is_finished_by_the_next_run(
-    play: Callable[..., list[Any]], checkpoint: str
-) -> None:
+def test_the_next_run_finishes_an_interrupted_replay(run_job: Callable[..., list[Any]], checkpoint: str) -> None:
     records = ["a,0,one", "a,1,bad"]
-    play(Broken(), records)
-    letters = read_letters([Path(f"{checkpoint}/dead_letters")])
+    run_job(Broken(), records)
+    dead_letters = read_letters([Path(f"{checkpoint}/dead_letters")])
     with pytest.raises(CallbackError, match="no such word"):
-        replay(story(Broken(), MemorySink(), records, on_error="fail"), letters, checkpoint=checkpoint)
-    assert play(Mended(), records) == [("a", ["one", "bad"], False)]
-    outcome, told = replay_all(checkpoint, f"{checkpoint}/dead_letters", records)
-    assert (outcome.letters, outcome.before, told) == (0, 1, [])
+        replay(words_job(Broken(), MemorySink(), records, on_error="fail"), dead_letters, checkpoint=checkpoint)
+    assert run_job(Repaired(), records) == [("a", ["one", "bad"], False)]
+    outcome, outputs = replay_all(checkpoint, f"{checkpoint}/dead_letters", records)
+    assert (outcome.letters, outcome.before, outputs) == (0, 1, [])
 
 
 class Sums(Handler):
-    """Sums up what each key brought in a minute."""
+    """Sums the values of each key by minute."""
 
     sums = SinkSpec(tuple)
     minutes = TumblingWindow(timedelta(minutes=1), value=Sum())
@@ -154,7 +154,7 @@ class Sums(Handler):
 
 
 class BrokenSums(Sums):
-    """Cannot take large sums."""
+    """Fails at large sums."""
 
     def minute_closed(self, subject: Subject, window: Window, value: int) -> None:
         if value > 10:
@@ -162,28 +162,28 @@ class BrokenSums(Sums):
         super().minute_closed(subject, window, value)
 
 
-def test_what_a_window_called_is_called_again_though_the_window_is_closed(spark: Any, checkpoint: str) -> None:
+def test_a_dead_letter_of_a_window_is_replayed_after_the_window_has_closed(spark: Any, checkpoint: str) -> None:
     def summing(handler: Handler) -> tuple[Job, MemorySink]:
         records = MemorySource(["a,0,7", "a,50,7", "b,1,5", "a,200,1"])
         sink = MemorySink()
         return Job("sums", handler, {"in": records}, {"sums": sink}, on_error="dead_letter"), sink
 
-    broken, found = summing(BrokenSums())
+    broken, sink = summing(BrokenSums())
     start(broken, spark, checkpoint=checkpoint).await_termination()
-    assert found.records == [("b", 0, 5)]
-    mended, found = summing(Sums())
-    outcome = replay(mended, read_letters([Path(f"{checkpoint}/dead_letters")]), checkpoint=checkpoint)
-    assert found.records == [("a", 0, 14)]
+    assert sink.records == [("b", 0, 5)]
+    repaired, sink = summing(Sums())
+    outcome = replay(repaired, read_letters([Path(f"{checkpoint}/dead_letters")]), checkpoint=checkpoint)
+    assert sink.records == [("a", 0, 14)]
     assert (outcome.letters, dict(outcome.others)) == (1, {})
 
 
-def test_letters_of_another_job_and_a_checkpoint_without_a_run_are_told(
-    play: Callable[..., list[Any]], checkpoint: str
+def test_dead_letters_of_another_job_and_an_unused_checkpoint_are_errors(
+    run_job: Callable[..., list[Any]], checkpoint: str
 ) -> None:
-    play(Broken(), ["a,0,one", "a,1,bad"])
-    letters = read_letters([Path(f"{checkpoint}/dead_letters")])
-    other = Job("other", Mended(), {"in": MemorySource()}, {"told": MemorySink()}, on_error="dead_letter")
-    with pytest.raises(LoadError, match="the dead letters are from the job 'story'"):
-        replay(other, letters, checkpoint=checkpoint)
+    run_job(Broken(), ["a,0,one", "a,1,bad"])
+    dead_letters = read_letters([Path(f"{checkpoint}/dead_letters")])
+    other = Job("other", Repaired(), {"in": MemorySource()}, {"outputs": MemorySink()}, on_error="dead_letter")
+    with pytest.raises(LoadError, match="the dead letters are from the job 'words'"):
+        replay(other, dead_letters, checkpoint=checkpoint)
     with pytest.raises(CheckpointError, match="no run has used it"):
-        replay(story(Mended(), MemorySink(), []), letters, checkpoint=f"{checkpoint}-elsewhere")
+        replay(words_job(Repaired(), MemorySink(), []), dead_letters, checkpoint=f"{checkpoint}-elsewhere")

@@ -1,4 +1,4 @@
-"""A job that is moved with savepoints gives what it gives without interruption."""
+"""A job that savepoints move between stores and engines gives the same results as an uninterrupted job."""
 
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conformance.handlers import START, job
 from tests.conformance.model import Step
-from tests.conformance.test_scripts import BOUNDARIES, Machine, Script, fields, play, scripts, seconds, subject_of
+from tests.conformance.test_scripts import (
+    BOUNDARIES,
+    ProgramHandler,
+    Script,
+    apply_step,
+    fields,
+    scripts,
+    seconds,
+    subject_of,
+)
 from tests.savepoints import key_groups, rewritten
 from tests.spark.log_storage import MemorySegments
 
@@ -31,13 +40,13 @@ MOVES = ("start", "rescale", "groups", "log", "back")
 
 @contextmanager
 def directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="amadou-savepoints-") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="amadou-savepoints-") as path:
+        yield Path(path)
 
 
 def job_of(script: Script) -> Job:
     return job(
-        Machine(),
+        ProgramHandler(),
         *script.sources,
         watermark_delay=script.watermark_delay,
         idle_timeout=script.idle_timeout,
@@ -47,8 +56,8 @@ def job_of(script: Script) -> Job:
 
 
 @attrs.define
-class Given:
-    """What a script gives, by key where keys are independent of each other."""
+class ResultsByKey:
+    """Results of a script by key, since the order across keys may differ."""
 
     collected: dict[Any, list[Any]] = attrs.field(factory=dict)
     late: dict[Any, list[Any]] = attrs.field(factory=dict)
@@ -58,9 +67,9 @@ class Given:
 
     def add(self, result: TestResult) -> None:
         for into, items in (
-            (self.collected, [(told[1], told) for told in result.records("collected")]),
+            (self.collected, [(call[1], call) for call in result.records("collected")]),
             (self.late, [(late[0], late) for late in result.late]),
-            (self.dead_letters, [(letter.key, fields(letter)) for letter in result.dead_letters]),
+            (self.dead_letters, [(dead_letter.key, fields(dead_letter)) for dead_letter in result.dead_letters]),
         ):
             for key, item in items:
                 into.setdefault(repr(key), []).append(item)
@@ -68,20 +77,20 @@ class Given:
         self.watermark = seconds(result.watermark)
 
 
-def uninterrupted(script: Script) -> Given:
-    found = Given()
+def uninterrupted(script: Script) -> ResultsByKey:
+    results = ResultsByKey()
     with TestRun(job_of(script), processing_time=START) as run:
         for step in script.steps:
             if step[0] == "move":
                 run.end_batch().run()
             else:
-                play(run, *step)
-        found.add(run.run())
-    return found
+                apply_step(run, *step)
+        results.add(run.run())
+    return results
 
 
-def moved(script: Script, into: Path) -> Given:
-    """What a script gives if each of its moves takes a savepoint and starts from it, or from an earlier one."""
+def moved(script: Script, into: Path) -> ResultsByKey:
+    """Return the results of a script in which each move starts a run from a new savepoint, or from an earlier one."""
     test_job = job_of(script)
     run = TestRun(test_job, processing_time=START)
     results: list[TestResult] = []
@@ -92,9 +101,9 @@ def moved(script: Script, into: Path) -> Given:
         step = script.steps[at]
         at += 1
         if step[0] != "move":
-            play(run, *step)
+            apply_step(run, *step)
             continue
-        kind, key_groups_then = step[1:]
+        kind, new_key_groups = step[1:]
         results.append(run.end_batch().run())
         path = into / f"{len(list(into.iterdir()))}"
         run.savepoint(path)
@@ -105,28 +114,28 @@ def moved(script: Script, into: Path) -> Given:
             del results[length:]
         else:
             taken.append((path, at, len(results)))
-            path = converted(path, kind, key_groups_then)
+            path = converted(path, kind, new_key_groups)
         Savepoint(path).verify()
         run = TestRun(test_job, savepoint=path)
     results.append(run.run())
     run.close()
-    found = Given()
+    by_key = ResultsByKey()
     for result in results:
-        found.add(result)
-    return found
+        by_key.add(result)
+    return by_key
 
 
 def converted(path: Path, kind: str, groups: int) -> Path:
-    """A savepoint that a job with other settings would have written with the same state."""
+    """Return a savepoint of the same state, as a job with other settings writes it."""
     savepoint = Savepoint(path)
     if kind in ("start", "back"):
         return path
-    found = key_groups(savepoint, groups)
+    converted_groups = key_groups(savepoint, groups)
     if kind == "groups":
-        found = through_groups(found)
+        converted_groups = through_groups(converted_groups)
     elif kind == "log":
-        found = through_log(found, path.with_name(f"{path.name}-spill"))
-    return rewritten(savepoint, found, groups, path.with_name(f"{path.name}-{kind}")).directory
+        converted_groups = through_log(converted_groups, path.with_name(f"{path.name}-spill"))
+    return rewritten(savepoint, converted_groups, groups, path.with_name(f"{path.name}-{kind}")).directory
 
 
 def through_groups(groups: list[tuple[int, KeyGroup]]) -> list[tuple[int, KeyGroup]]:
@@ -154,9 +163,9 @@ def scripts_with_moves(draw: st.DrawFn) -> Script:
     return attrs.evolve(script, steps=steps)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts_with_moves())
 @pytest.mark.rule(19)
-def test_a_job_that_is_moved_gives_what_it_gives_without_interruption(script: Script) -> None:
+def test_a_job_moved_by_savepoints_gives_the_same_results_as_an_uninterrupted_job(script: Script) -> None:
     with directory() as into:
         assert moved(script, into) == uninterrupted(script)

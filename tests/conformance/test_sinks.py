@@ -12,8 +12,9 @@ from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import run
 
 
+@pytest.mark.on_spark("commit")
 @pytest.mark.rule(34)
-def test_each_of_several_sinks_gets_every_value(engine: str, tmp_path: Path) -> None:
+def test_each_sink_of_a_port_receives_every_value(engine: str, tmp_path: Path) -> None:
     memory = MemorySink()
     sinks = [JsonLinesSink(tmp_path / "one"), memory, JsonLinesSink(tmp_path / "two")]
     source = MemorySource([event(1, "a"), event(2, "b")])

@@ -1,33 +1,36 @@
 """The errors of a job with several stages name the stage, and show the value of a port as the record."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.conformance.conftest import MakeRun
 from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
 
-from amadou import FailedBatch, Handler, KeyedEvent, Lookup, MemorySink, MemorySource, Subject, hookimpl
+from amadou import FailedBatch, Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, Subject, hookimpl
 from amadou.errors import AmadouError, CallbackError, TooManyDeadLettersError
 from amadou_runtime import TestRun, run
+
+pytestmark = pytest.mark.several_stages
 
 
 def failing(keys: list[str]) -> Mapping[str, str]:
     raise OSError("no connection")
 
 
-class Unopened(Top):
+class FailingOpen(Top):
     def open(self) -> None:
         raise OSError("no connection")
 
 
-class Named(Top):
+class FailingLookup(Top):
     names: Lookup[str, str] = Lookup(failing, key=lambda event: event.value.page, retries=0)
 
     def on_event(self, subject: Subject, event: KeyedEvent[PageSum]) -> None:
         self.names.get(subject, event.value.page)
 
 
-class Early(Top):
+class ReturnsLateEvents(Top):
     """Returns events that are late."""
 
     def key_event(self, record: PageSum) -> KeyedEvent[PageSum]:
@@ -36,32 +39,24 @@ class Early(Top):
     def on_event(self, subject: Subject, event: KeyedEvent[PageSum]) -> None: ...
 
 
-class Plain(Top):
+class ReturnsTuple(Top):
     """Returns a tuple in place of an event."""
 
     def key_event(self, record: PageSum) -> Any:
         return (record.page, record.minute, record)
 
 
-class Untimed(Top):
+class ReturnsTextAsTime(Top):
     """Returns an event with a text as its time."""
 
     def key_event(self, record: PageSum) -> KeyedEvent[PageSum]:
         return KeyedEvent(record.page, "noon", record)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
-def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The arguments of test runs on an engine."""
-    if request.param == "embedded":
-        return {"engine": "embedded"}
-    return {"engine": "spark", "spark": request.getfixturevalue("spark")}
-
-
-def failure(settings: dict[str, Any], second: int, page: str = "/a", top: Handler | None = None) -> str:
+def failure(test_run: Callable[[Job], TestRun], second: int, page: str = "/a", top: Handler | None = None) -> str:
     """Return the error of a test run with a view."""
     job = top_pages(MemorySource(()), handlers=(Views(), top or Top()))
-    with TestRun(job, **settings) as script, pytest.raises(AmadouError) as caught:
+    with test_run(job) as script, pytest.raises(AmadouError) as caught:
         script.add_record(view(page, second)).add_record(view("/end", 400)).add_watermark().run()
     return str(caught.value)
 
@@ -80,47 +75,54 @@ def failure(settings: dict[str, Any], second: int, page: str = "/a", top: Handle
                 "record    PageSum(page='/bad', minute=",
             ],
         ),
-        (5, "/odd", ["Top.on_event failed", "stage     top", "value=PageSum(page='/odd'"]),
+        pytest.param(
+            5,
+            "/odd",
+            ["Top.on_event failed", "stage     top", "value=PageSum(page='/odd'"],
+            marks=pytest.mark.on_spark("errors of workers"),
+        ),
         (5, "/late", ["Top.on_timer_expired failed", "stage     top", "record    timer 2025-01-01T00:02:00"]),
     ],
 )
-def test_the_error_of_a_callback_names_its_stage(
-    second: int, page: str, parts: list[str], settings: dict[str, Any]
-) -> None:
-    error = failure(settings, second, page)
+def test_the_error_of_a_callback_names_its_stage(second: int, page: str, parts: list[str], test_run: MakeRun) -> None:
+    error = failure(test_run, second, page)
     assert [part for part in parts if part not in error] == [], error
 
 
-def test_the_error_of_open_names_its_stage(settings: dict[str, Any]) -> None:
-    error = failure(settings, 5, top=Unopened())
-    assert "Unopened.open failed: OSError: no connection" in error
+def test_the_error_of_open_names_its_stage(test_run: MakeRun) -> None:
+    error = failure(test_run, 5, top=FailingOpen())
+    assert "FailingOpen.open failed: OSError: no connection" in error
     assert "stage     top" in error
 
 
-def test_the_error_of_a_lookup_names_its_stage(settings: dict[str, Any]) -> None:
-    assert "stage top: the lookup names cannot fetch the key '/a'" in failure(settings, 5, top=Named())
+def test_the_error_of_a_lookup_names_its_stage(test_run: MakeRun) -> None:
+    assert "stage top: the lookup names cannot fetch the key '/a'" in failure(test_run, 5, top=FailingLookup())
 
 
 @pytest.mark.parametrize(
     ("top", "part"),
     [
-        (Plain(), "not the plain tuple ('/a', datetime"),
-        (Untimed(), "the timestamp of KeyedEvent(key='/a', timestamp='noon', value=PageSum(page='/a', "),
+        (ReturnsTuple(), "not the plain tuple ('/a', datetime"),
+        (ReturnsTextAsTime(), "the timestamp of KeyedEvent(key='/a', timestamp='noon', value=PageSum(page='/a', "),
     ],
 )
 def test_the_error_of_an_unusable_event_shows_the_event_and_the_value(top: Top, part: str) -> None:
-    error = failure({"engine": "embedded"}, 5, top=top)
+    error = failure(TestRun, 5, top=top)
     assert part in error
     assert "record    PageSum(page='/a', " in error
 
 
 def test_the_warning_about_dropped_events_names_its_stage(caplog: pytest.LogCaptureFixture) -> None:
     views = [view("/a", second) for second in (1, 130, 250)]
-    run(top_pages(MemorySource(views), handlers=(Views(), Early()), late_events="drop"), engine="embedded", flush=True)
+    run(
+        top_pages(MemorySource(views), handlers=(Views(), ReturnsLateEvents()), late_events="drop"),
+        engine="embedded",
+        flush=True,
+    )
     assert "job top-pages.top: 1 of 3 events (33.3 %) were dropped" in caplog.text
 
 
-def test_the_line_about_a_failed_batch_names_the_stage() -> None:
+def test_the_report_of_a_failed_batch_names_its_stage() -> None:
     failed: list[FailedBatch] = []
 
     class Plugin:
@@ -133,10 +135,11 @@ def test_the_line_about_a_failed_batch_names_the_stage() -> None:
     assert [batch.error for batch in failed] == ["stage top: Top.key_event failed: ValueError: the page /bad is bad"]
 
 
-def test_the_error_about_too_many_dead_letters_names_the_stage(settings: dict[str, Any]) -> None:
-    job = top_pages(MemorySource(()), letters=MemorySink(), on_error="dead_letter", max_dead_letters=0)
+@pytest.mark.on_spark("errors of workers")
+def test_the_error_about_too_many_dead_letters_names_its_stage(test_run: MakeRun) -> None:
+    job = top_pages(MemorySource(()), dead_letters=MemorySink(), on_error="dead_letter", max_dead_letters=0)
     with (
-        TestRun(job, **settings) as script,
+        test_run(job) as script,
         pytest.raises(TooManyDeadLettersError, match="stage top: dead letters: 1,"),
     ):
         script.add_record(view("/bad", 1)).add_record(view("/end", 400)).add_watermark().run()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conformance.handlers import START, at
+from tests.conformance.stores import IN_PROCESS, embedded_on
 
 from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Stage, Subject
 from amadou_runtime import TestRun
@@ -61,7 +62,8 @@ def window_end(timestamp: datetime, length: int) -> int:
 class Node:
     """A stage of a random graph.
 
-    :param feeds: numbers of the stages that feed it; it has a source of its own as well if `reads`
+    :param feeds: numbers of the stages that feed this stage
+    :param reads: `True` if this stage also has its own source
     """
 
     length: int
@@ -76,7 +78,7 @@ class Script:
     events: Mapping[int, Sequence[tuple[int, int, int]]]
     """The records of the stages with a source: second, key and value, in the order in which they arrive."""
     cuts: tuple[tuple[int, str, int], ...]
-    """After how many records a batch ends, how it ends, and a number for it."""
+    """Number of records after which a batch ends, how the batch ends, and a number for the crash."""
 
 
 @st.composite
@@ -112,21 +114,21 @@ def job(nodes: Sequence[Node]) -> Job:
 
 
 def expected(script: Script) -> list[Counter[Total]]:
-    """What each stage emits in one pass over its sorted input."""
+    """Return what each stage emits in one pass over its sorted input."""
     emitted: list[list[tuple[int, Total]]] = []
     for number, node in enumerate(script.nodes):
-        given = [(second, key, value) for second, key, value in script.events.get(number, ())]
-        given += [(second, total.key, total.total) for feed in node.feeds for second, total in emitted[feed]]
+        events = [(second, key, value) for second, key, value in script.events.get(number, ())]
+        events += [(second, total.key, total.total) for feed in node.feeds for second, total in emitted[feed]]
         sums: dict[tuple[int, int], int] = defaultdict(int)
-        for second, key, value in sorted(given):
+        for second, key, value in sorted(events):
             sums[window_end(at(second), node.length), key % node.keys] += value
         emitted.append([(end, Total(key, total)) for (end, key), total in sorted(sums.items())])
     return [Counter(total for _, total in each) for each in emitted]
 
 
 def arrival(script: Script) -> list[tuple[int, tuple[int, int, int]]]:
-    """All records with their stage, in the order in which they arrive: sources are not out of step."""
-    records = [(stage, record) for stage, given in script.events.items() for record in given]
+    """Return all records with their stages, in the order in which they arrive. Sources arrive in step."""
+    records = [(stage, record) for stage, records_of_stage in script.events.items() for record in records_of_stage]
     places = dict.fromkeys(script.events, 0)
     ordered = []
     while len(ordered) < len(records):
@@ -139,7 +141,7 @@ def arrival(script: Script) -> list[tuple[int, tuple[int, int, int]]]:
     return ordered
 
 
-def processed(script: Script, **options: Any) -> list[Counter[Total]]:
+def results_of(script: Script, **options: Any) -> list[Counter[Total]]:
     graph = job(script.nodes)
     stages = list(graph.by_stage)
     with TestRun(graph, **options) as test:
@@ -161,17 +163,19 @@ def processed(script: Script, **options: Any) -> list[Counter[Total]]:
         return [Counter(result.records("out", stage=f"s{number}")) for number in range(len(stages))]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scripts())
-def test_random_graphs_emit_what_one_pass_emits(script: Script) -> None:
-    assert processed(script) == expected(script)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scripts(), st.sampled_from(IN_PROCESS))
+def test_random_graphs_of_stages_emit_the_results_of_one_pass_over_sorted_input(script: Script, store: str) -> None:
+    with embedded_on(store):
+        assert results_of(script) == expected(script)
 
 
 @pytest.mark.spark
-def test_random_graphs_on_spark(spark: Any) -> None:
-    @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@pytest.mark.needs_spark(4)
+def test_random_graphs_of_stages_on_spark_emit_the_results_of_one_pass_over_sorted_input(spark: Any) -> None:
+    @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(scripts().filter(lambda script: len(script.nodes) > 2 and len(script.cuts) > 1))
     def same(script: Script) -> None:
-        assert processed(script, engine="both", spark=spark) == expected(script)
+        assert results_of(script, engine="both", spark=spark) == expected(script)
 
     same()

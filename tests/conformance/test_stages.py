@@ -1,4 +1,4 @@
-"""Stages: a port of a handler is a source of another one (`semantics.md` 36)."""
+"""Stages: a port of one stage is a source of another stage (`semantics.md` 36)."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Recorder, at, event
+from tests.conformance.handlers import EventHandler, Recorder, at, event
 
 from amadou import (
     FromPort,
@@ -26,31 +26,20 @@ from amadou_plugins.aggregates import Count, Sum
 from amadou_plugins.windows import TumblingWindow, WindowResult, windowed
 from amadou_runtime import TestRun, run
 
-pytestmark = pytest.mark.rule(36)
-
-
-@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
-def engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine. On Spark, several stages need the store *log*."""
-    if request.param == "spark":
-        request.getfixturevalue("spark")
-    return str(request.param)
+pytestmark = [pytest.mark.rule(36), pytest.mark.several_stages]
 
 
 @attrs.frozen
-class Sent:
+class SentNumber:
     key: Any
     number: int
 
 
-class Sender(Handler):
-    """An event's value is a list: numbers are sent on, and ``("timer", seconds)`` sends 0 when the timer expires."""
+class Sender(EventHandler):
+    """Emits the numbers in an event's value; ``("timer", seconds)`` in the value emits 0 when the timer fires."""
 
-    out = SinkSpec(Sent)
+    out = SinkSpec(SentNumber)
     sent = ValueSpec(int, default=0)
-
-    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        return record
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         for each in event.value:
@@ -64,11 +53,11 @@ class Sender(Handler):
 
     def send(self, subject: Subject, number: int) -> None:
         self.sent.state_for(subject).value += 1
-        self.out.collect(subject, Sent(subject.key, number))
+        self.out.collect(subject, SentNumber(subject.key, number))
 
 
 class Receiver(Recorder):
-    """Reports what it receives; sets a timer one second after each event."""
+    """Reports each event, and sets a timer one second after the event."""
 
     def key_event(self, record: Any) -> KeyedEvent[Any]:
         return record if isinstance(record, KeyedEvent) else KeyedEvent("all", None, (record.key, record.number))  # type: ignore[arg-type]
@@ -78,17 +67,18 @@ class Receiver(Recorder):
         subject.set_timer(event.timestamp + timedelta(seconds=1))
 
 
-def two(receiver: Handler | None = None, **settings: Any) -> Job:
-    """A stage `first` that feeds a stage `second`."""
+def two_stages(receiver: Handler | None = None, **settings: Any) -> Job:
+    """Return a job with a stage `first` that feeds a stage `second`."""
     first = Stage(Sender(), {"in": MemorySource()})
     source = FromPort("first", "out")
     second = Stage(receiver or Receiver(), {"fed": source}, {"seen": MemorySink()}, **settings)
-    return Job("two", stages={"second": second, "first": first})
+    return Job("two_stages", stages={"second": second, "first": first})
 
 
-def test_a_value_has_the_time_of_the_callback_that_collected_it(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("stages")
+def test_a_value_reaches_the_next_stage_with_the_time_of_the_callback_that_collected_it(test_run: MakeRun) -> None:
     """Rule a."""
-    test = test_run(two()).add_event(event(1, [1, ("timer", 5)])).add_event(event(2, [2])).end_batch()
+    test = test_run(two_stages()).add_event(event(1, [1, ("timer", 5)])).add_event(event(2, [2])).end_batch()
     test.add_event(event(7, [3])).end_batch()
     result = test.run()
     assert [(each.timestamp, each.value) for each in result.events("fed")] == [
@@ -97,18 +87,18 @@ def test_a_value_has_the_time_of_the_callback_that_collected_it(test_run: MakeRu
         (at(7), ("k", 3)),
         (at(5), ("k", 0)),
     ]
-    assert result.records("out") == [Sent("k", 1), Sent("k", 2), Sent("k", 3), Sent("k", 0)]
+    assert result.records("out") == [SentNumber("k", 1), SentNumber("k", 2), SentNumber("k", 3), SentNumber("k", 0)]
     assert result.stage("first").records("out") == result.records("out")
 
 
-def test_key_event_can_take_other_times_and_give_several_events(test_run: MakeRun) -> None:
+def test_key_event_of_a_stage_can_change_the_time_and_return_several_events(test_run: MakeRun) -> None:
     """Rule a."""
 
     class Twice(Receiver):
-        def key_event(self, record: Sent) -> list[KeyedEvent[Any]]:  # type: ignore[override]
+        def key_event(self, record: SentNumber) -> list[KeyedEvent[Any]]:  # type: ignore[override]
             return [KeyedEvent("a", at(record.number), 1), KeyedEvent("b", at(record.number + 1), 2)]
 
-    result = test_run(two(Twice())).add_event(event(1, [10, 20])).run()
+    result = test_run(two_stages(Twice())).add_event(event(1, [10, 20])).run()
     assert [(each.key, each.timestamp) for each in result.events("fed")] == [
         ("a", at(10)),
         ("b", at(11)),
@@ -118,17 +108,17 @@ def test_key_event_can_take_other_times_and_give_several_events(test_run: MakeRu
 
 
 @pytest.mark.parametrize("key", ["key", lambda sent: sent.key])
-def test_a_key_can_be_a_field_or_a_function_of_the_value(test_run: MakeRun, key: Any) -> None:
+def test_the_key_of_a_stage_can_be_a_field_or_a_function_of_the_value(test_run: MakeRun, key: Any) -> None:
     """Rule a."""
     first = Stage(Sender(), {"in": MemorySource()})
     second = Stage(Recorder(), {"fed": FromPort("first", "out", key=key)}, {"seen": MemorySink()})
     result = test_run(Job("keyed", stages={"first": first, "second": second})).add_event(event(3, [1], "x")).run()
-    assert result.records("seen") == [("event", "x", 3.0, None, Sent("x", 1))]
+    assert result.records("seen") == [("event", "x", 3.0, None, SentNumber("x", 1))]
 
 
-def test_the_watermark_follows_one_batch_later(test_run: MakeRun) -> None:
+def test_the_watermark_reaches_the_next_stage_one_batch_later(test_run: MakeRun) -> None:
     """Rule b."""
-    test = test_run(two())
+    test = test_run(two_stages())
     for second in (10, 20, 30):
         test.add_event(event(second, [second])).end_batch()
     result = test.run()
@@ -145,9 +135,9 @@ def test_the_watermark_follows_one_batch_later(test_run: MakeRun) -> None:
     assert result.stage("first").watermark == result.stage("second").watermark == at(30)
 
 
-def test_what_is_collected_on_time_is_never_late(test_run: MakeRun) -> None:
+def test_a_value_collected_on_time_is_never_late_in_the_next_stage(test_run: MakeRun) -> None:
     """Rule b: timers that fire in the batch in which the watermark passes them, and a late event."""
-    test = test_run(two()).add_event(event(1, [("timer", 50), ("timer", 99)])).add_watermark(at(40)).end_batch()
+    test = test_run(two_stages()).add_event(event(1, [("timer", 50), ("timer", 99)])).add_watermark(at(40)).end_batch()
     test.add_event(event(200, [])).add_watermark().end_batch().add_event(event(100, [5]))
     result = test.run()
     assert [(each.timestamp, each.value) for each in result.late if isinstance(each.value, tuple)] == [
@@ -156,16 +146,16 @@ def test_what_is_collected_on_time_is_never_late(test_run: MakeRun) -> None:
     assert {entry.timestamp for entry in result.trace if entry.stage == "second" and entry.is_late} == {at(100)}
 
 
-def test_a_delay_of_a_port_is_subtracted(test_run: MakeRun) -> None:
+def test_the_watermark_delay_of_a_port_is_subtracted(test_run: MakeRun) -> None:
     """Rule b."""
-    test = test_run(two(watermark_delay={"fed": 5})).add_event(event(10, [1])).end_batch()
+    test = test_run(two_stages(watermark_delay={"fed": 5})).add_event(event(10, [1])).end_batch()
     test.add_event(event(20, [1])).end_batch().end_batch()
     result = test.run()
     assert (result.stage("first").watermark, result.stage("second").watermark) == (at(20), at(15))
     assert result.watermark == at(15)
 
 
-def test_idle_sources_beside_a_port_do_not_hold_back(test_run: MakeRun) -> None:
+def test_idle_sources_of_a_stage_do_not_hold_back_its_watermark(test_run: MakeRun) -> None:
     """Rule c."""
     first = Stage(Sender(), {"in": MemorySource()})
     sources = {"fed": FromPort("first", "out"), "own": MemorySource()}
@@ -177,9 +167,12 @@ def test_idle_sources_beside_a_port_do_not_hold_back(test_run: MakeRun) -> None:
     assert test.run().stage("second").watermark == at(50)
 
 
-def test_values_are_ordered_by_time_and_key_and_keep_their_order(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("stages")
+def test_values_reach_the_next_stage_in_order_of_time_then_key_and_values_of_a_key_keep_their_order(
+    test_run: MakeRun,
+) -> None:
     """Rule d."""
-    test = test_run(two())
+    test = test_run(two_stages())
     test.add_event(event(9, [1], "b")).add_event(event(3, [2, 3], "b")).add_event(event(9, [4], "a"))
     test.add_event(event(5, [5], 7)).add_event(event(9, [6], 7))
     assert [each.value for each in test.run().events("fed")] == [
@@ -192,14 +185,14 @@ def test_values_are_ordered_by_time_and_key_and_keep_their_order(test_run: MakeR
     ]
 
 
-def test_values_before_1970_are_ordered_by_time_too(test_run: MakeRun) -> None:
+def test_values_before_1970_reach_the_next_stage_in_order_of_time(test_run: MakeRun) -> None:
     """Rule d."""
     century = -100 * 365 * 86_400.0
-    test = test_run(two()).add_event(event(century + 2, [1], "a")).add_event(event(century + 1, [2], "b"))
+    test = test_run(two_stages()).add_event(event(century + 2, [1], "a")).add_event(event(century + 1, [2], "b"))
     assert [each.value for each in test.run().events("fed")] == [("b", 2), ("a", 1)]
 
 
-def test_sources_and_ports_are_merged_by_time(test_run: MakeRun) -> None:
+def test_a_stage_merges_sources_and_ports_by_time(test_run: MakeRun) -> None:
     """Rules d and 7 b."""
     first = Stage(Sender(), {"in": MemorySource()})
     sources = {"fed": FromPort("first", "out", key=lambda sent: "k"), "own": MemorySource()}
@@ -208,11 +201,12 @@ def test_sources_and_ports_are_merged_by_time(test_run: MakeRun) -> None:
     test.add_event(event(2, "own 2"), "own").add_event(event(4, "own 4"), "own")
     test.add_event(event(3, [3]), "in").add_event(event(4, [4]), "in")
     seen = [each.value for each in test.run().stage("second").events()]
-    assert seen == ["own 2", Sent("k", 3), Sent("k", 4), "own 4"]
+    assert seen == ["own 2", SentNumber("k", 3), SentNumber("k", 4), "own 4"]
 
 
-def test_one_port_feeds_several_stages_and_a_sink(test_run: MakeRun) -> None:
-    """Rule e: a stage that is not next in the chain, too."""
+@pytest.mark.on_spark("stages")
+def test_one_port_can_feed_several_stages_and_a_sink(test_run: MakeRun) -> None:
+    """Rule e: also a stage that is not the next in the chain."""
     relay = Relay()
     job = Job(
         "diamond",
@@ -233,20 +227,20 @@ def test_one_port_feeds_several_stages_and_a_sink(test_run: MakeRun) -> None:
         ("a", ("y", 2)),
         ("b", ("y", 20)),
     ]
-    assert result.records("out", stage="first") == [Sent("x", 1), Sent("y", 2)]
-    assert result.records("out", stage="middle") == [Sent("x", 10), Sent("y", 20)]
-    assert job.by_stage["middle"].sinks["out"].records == [Sent("x", 10), Sent("y", 20)]  # type: ignore[union-attr]
+    assert result.records("out", stage="first") == [SentNumber("x", 1), SentNumber("y", 2)]
+    assert result.records("out", stage="middle") == [SentNumber("x", 10), SentNumber("y", 20)]
+    assert job.by_stage["middle"].sinks["out"].records == [SentNumber("x", 10), SentNumber("y", 20)]  # type: ignore[union-attr]
 
 
 class Relay(Handler):
-    """Sends each number on, times ten."""
+    """Emits each number times ten."""
 
-    out = SinkSpec(Sent)
+    out = SinkSpec(SentNumber)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         if event.value.number == 13:
             raise ValueError("thirteen")
-        self.out.collect(subject, Sent(subject.key, event.value.number * 10))
+        self.out.collect(subject, SentNumber(subject.key, event.value.number * 10))
 
 
 def chain() -> Job:
@@ -260,7 +254,8 @@ def chain() -> Job:
     )
 
 
-def test_a_batch_fails_in_all_stages(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("stages")
+def test_a_failure_in_one_stage_fails_the_batch_of_all_stages(test_run: MakeRun) -> None:
     """Rule e."""
     test = test_run(chain()).add_event(event(1, [1])).end_batch()
     test.run()
@@ -274,19 +269,24 @@ def test_a_batch_fails_in_all_stages(test_run: MakeRun) -> None:
     assert [each.value for each in result.stage("last").events()] == [("k", 10), ("k", 30)]
 
 
-def test_dead_letters_of_one_stage_leave_the_others(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("stages")
+def test_a_dead_letter_of_one_stage_does_not_affect_other_stages(test_run: MakeRun) -> None:
     """Rule e."""
     job = chain()
     middle = attrs.evolve(job.stages["middle"], on_error="dead_letter")
     test = test_run(attrs.evolve(job, stages={**job.stages, "middle": middle}))
     result = test.add_event(event(2, [2, 13, 4])).run()
     assert [each.value for each in result.stage("last").events()] == [("k", 20), ("k", 40)]
-    (letter,) = result.dead_letters
-    assert (letter.job, letter.source, letter.record) == ("chain.middle", "fed", event(2, Sent("k", 13)))
+    (dead_letter,) = result.dead_letters
+    assert (dead_letter.job, dead_letter.source, dead_letter.record) == (
+        "chain.middle",
+        "fed",
+        event(2, SentNumber("k", 13)),
+    )
 
 
-@pytest.mark.parametrize("stage", ["first", "middle", "last"])
-def test_a_crash_in_any_stage_changes_nothing(test_run: MakeRun, stage: str) -> None:
+@pytest.mark.parametrize("stage", ["first", pytest.param("middle", marks=pytest.mark.on_spark("stages")), "last"])
+def test_a_crash_in_any_stage_does_not_change_the_results(test_run: MakeRun, stage: str) -> None:
     """Rules e and 20."""
 
     def script(test: TestRun, *, crashes: bool) -> list[Any]:
@@ -298,9 +298,10 @@ def test_a_crash_in_any_stage_changes_nothing(test_run: MakeRun, stage: str) -> 
     assert script(test_run(chain()), crashes=True) == script(test_run(chain()), crashes=False)
 
 
-def test_a_restart_continues_with_state_and_watermarks(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("stages")
+def test_a_restart_keeps_state_and_watermarks_of_all_stages(test_run: MakeRun) -> None:
     """Rules b and 20."""
-    test = test_run(two()).add_event(event(10, [1])).end_batch().add_event(event(20, [1])).restart()
+    test = test_run(two_stages()).add_event(event(10, [1])).end_batch().add_event(event(20, [1])).restart()
     test.add_event(event(21, [2])).end_batch()
     result = test.run()
     assert result.state(Sender.sent, "k") == 3
@@ -308,17 +309,20 @@ def test_a_restart_continues_with_state_and_watermarks(test_run: MakeRun) -> Non
     assert last.watermark == at(10)
 
 
-def test_a_snapshot_has_all_stages(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("stages")
+def test_a_snapshot_contains_all_stages(test_run: MakeRun) -> None:
     """Rule e."""
-    first = test_run(two()).add_event(event(10, [1])).end_batch()
+    first = test_run(two_stages()).add_event(event(10, [1])).end_batch()
     first.run()
-    test = test_run(two(), snapshot=first.snapshot()).add_event(event(20, [2])).end_batch()
+    test = test_run(two_stages(), snapshot=first.snapshot()).add_event(event(20, [2])).end_batch()
     result = test.run()
     assert result.state(Sender.sent, "k") == 2
     assert result.records("seen")[0] == ("event", "all", 20.0, 0.0 + 10.0, ("k", 2))
 
 
-def test_a_flush_reaches_each_stage(engine: str) -> None:
+@pytest.mark.on_spark("stages")
+@pytest.mark.needs_spark(4)
+def test_a_flush_fires_the_timers_of_each_stage(engine: str) -> None:
     """Rule f."""
     job = chain()
     source = MemorySource([event(1, [1, ("timer", 100)])])
@@ -341,6 +345,8 @@ def test_a_flush_reaches_each_stage(engine: str) -> None:
     assert summary.counts.records == {"first.in": 1, "middle.fed": 2, "last.fed": 2}
 
 
+@pytest.mark.on_spark("stages")
+@pytest.mark.needs_spark(4)
 def test_a_run_that_ends_fires_the_due_timers_of_each_stage(engine: str) -> None:
     """Rule f."""
     job = chain()
@@ -352,8 +358,9 @@ def test_a_run_that_ends_fires_the_due_timers_of_each_stage(engine: str) -> None
     assert [each[:4] for each in seen] == [("event", "all", 1.0, None), ("timer", "all", 2.0, 10.0)]
 
 
-def test_windows_feed_windows(test_run: MakeRun) -> None:
-    """Rule a: the vectorised path, too."""
+@pytest.mark.on_spark("stages")
+def test_windows_of_one_stage_feed_windows_of_the_next_stage(test_run: MakeRun) -> None:
+    """Rule a: also on the vectorised path."""
     sums = TumblingWindow(timedelta(seconds=10), {"n": Count()})
     first = windowed(key="page", timestamp="at", window=sums)
     totals = TumblingWindow(timedelta(seconds=60), Sum())
@@ -393,8 +400,8 @@ class AllPages(Handler):
         self.totals.collect(subject, (subject.key, window.start, value))
 
 
-def test_records_can_be_added_to_any_stage(test_run: MakeRun) -> None:
-    test = test_run(two()).add_record(Sent("x", 7), "fed", timestamp=at(3))
+def test_a_test_run_can_add_records_to_any_stage(test_run: MakeRun) -> None:
+    test = test_run(two_stages()).add_record(SentNumber("x", 7), "fed", timestamp=at(3))
     test.add_event(event(4, ("y", 8), "all"), "fed").add_event(event(2, [1]), "in")
     assert [(each.timestamp, each.value) for each in test.run().events("fed")] == [
         (at(2), ("k", 1)),
@@ -403,8 +410,8 @@ def test_records_can_be_added_to_any_stage(test_run: MakeRun) -> None:
     ]
 
 
-def test_state_and_timers_of_a_stage_can_be_set(test_run: MakeRun) -> None:
-    test = test_run(two()).set_state(Sender.sent, "k", 41).set_timer("k", at(5), stage="first")
+def test_a_test_run_can_set_state_and_timers_of_a_stage(test_run: MakeRun) -> None:
+    test = test_run(two_stages()).set_state(Sender.sent, "k", 41).set_timer("k", at(5), stage="first")
     result = test.add_event(event(9, [1])).add_watermark().run()
     assert result.state("sent", "k") == 43
     assert [each.timestamp for each in result.events("fed")] == [at(9), at(5)]
@@ -416,14 +423,14 @@ def test_state_and_timers_of_a_stage_can_be_set(test_run: MakeRun) -> None:
         result.records("nothing", stage="first")
 
 
-def test_the_watermark_of_a_port_cannot_be_set() -> None:
+def test_a_test_run_cannot_set_the_watermark_of_a_port() -> None:
     with pytest.raises(ValueError, match="the watermark of the source fed follows the stages that feed it"):
-        TestRun(two()).add_watermark(at(1), "fed")
+        TestRun(two_stages()).add_watermark(at(1), "fed")
     with pytest.raises(ValueError, match="the watermark of the stage second follows the stages that feed it"):
-        TestRun(two()).add_watermark(at(1), stage="second")
+        TestRun(two_stages()).add_watermark(at(1), stage="second")
 
 
-class Broken(Handler):
+class ForwardsValues(Handler):
     out = SinkSpec(object)
     counts = MapSpec(str, int)
 
@@ -434,15 +441,15 @@ class Broken(Handler):
         self.out.collect(subject, event.value)
 
 
-def test_a_value_that_cannot_be_encoded_names_the_port(test_run: MakeRun) -> None:
-    class Typed(Broken):
+def test_the_error_of_a_value_that_cannot_be_encoded_names_the_port(test_run: MakeRun) -> None:
+    class Typed(ForwardsValues):
         out = SinkSpec(int)
 
     job = Job(
         "typed",
         stages={
             "a": Stage(Typed(), {"in": MemorySource()}),
-            "b": Stage(Broken(), {"fed": FromPort("a", "out")}, {"out": MemorySink()}),
+            "b": Stage(ForwardsValues(), {"fed": FromPort("a", "out")}, {"out": MemorySink()}),
         },
     )
     with pytest.raises(CallbackError, match=r"EncodeError: .*out"):
@@ -450,38 +457,44 @@ def test_a_value_that_cannot_be_encoded_names_the_port(test_run: MakeRun) -> Non
 
 
 MISTAKES = [
-    ({"a": Stage(Broken(), {"in": FromPort("a", "out")})}, "stages feed each other in a circle: a ← a"),
+    ({"a": Stage(ForwardsValues(), {"in": FromPort("a", "out")})}, "stages feed each other in a circle: a ← a"),
     (
         {
-            "a": Stage(Broken(), {"in": FromPort("b", "out")}),
-            "b": Stage(Broken(), {"in": FromPort("a", "out")}),
+            "a": Stage(ForwardsValues(), {"in": FromPort("b", "out")}),
+            "b": Stage(ForwardsValues(), {"in": FromPort("a", "out")}),
         },
         "stages feed each other in a circle: a ← b ← a: remove one FromPort",
     ),
-    ({"a": Stage(Broken(), {"in": FromPort("x", "out")})}, "reads from the stage 'x', which the job does not have"),
+    (
+        {"a": Stage(ForwardsValues(), {"in": FromPort("x", "out")})},
+        "reads from the stage 'x', which the job does not have",
+    ),
     (
         {
-            "a": Stage(Broken(), {"in": MemorySource()}, {"out": MemorySink()}),
-            "b": Stage(Broken(), {"in": FromPort("a", "counts")}, {"out": MemorySink()}),
+            "a": Stage(ForwardsValues(), {"in": MemorySource()}, {"out": MemorySink()}),
+            "b": Stage(ForwardsValues(), {"in": FromPort("a", "counts")}, {"out": MemorySink()}),
         },
         r"reads the port 'counts', which the stage 'a' does not have \(ports: out\)",
     ),
-    ({"a.b": Stage(Broken(), {"in": MemorySource()})}, "the stage name 'a.b' must consist of letters, digits, - and _"),
-    ({"a": Broken()}, r"stages\['a'\] must be an amadou.Stage"),
-    ([Stage(Broken(), {})], "stages must be a mapping from names to amadou.Stage"),
-    ({"a": Stage(Broken(), {"in": MemorySource()})}, "stage 'a': the port 'out' of Broken has no sink"),
+    (
+        {"a.b": Stage(ForwardsValues(), {"in": MemorySource()})},
+        "the stage name 'a.b' must consist of letters, digits, - and _",
+    ),
+    ({"a": ForwardsValues()}, r"stages\['a'\] must be an amadou.Stage"),
+    ([Stage(ForwardsValues(), {})], "stages must be a mapping from names to amadou.Stage"),
+    ({"a": Stage(ForwardsValues(), {"in": MemorySource()})}, "stage 'a': the port 'out' of ForwardsValues has no sink"),
     (
         {
-            "a": Stage(Broken(), {"in": MemorySource()}),
-            "b": Stage(Broken(), {"in": FromPort("a", "out")}, {"out": MemorySink()}, idle_timeout={"in": 3}),
+            "a": Stage(ForwardsValues(), {"in": MemorySource()}),
+            "b": Stage(ForwardsValues(), {"in": FromPort("a", "out")}, {"out": MemorySink()}, idle_timeout={"in": 3}),
         },
         r"stage 'b': idle_timeout\['in'\]: a port of another stage is never idle: remove the entry",
     ),
     (
         {
-            "a": Stage(Broken(), {"in": MemorySource()}),
+            "a": Stage(ForwardsValues(), {"in": MemorySource()}),
             "b": Stage(
-                Broken(),
+                ForwardsValues(),
                 {"in": FromPort("a", "out", key="k", key_event=lambda value: value)},
                 {"out": MemorySink()},
             ),
@@ -492,13 +505,13 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("stages", "message"), MISTAKES)
-def test_mistakes_are_found_when_the_job_is_created(stages: Any, message: str) -> None:
+def test_invalid_stages_are_errors_when_the_job_is_created(stages: Any, message: str) -> None:
     with pytest.raises(JobError, match=message):
         Job("mistaken", stages=stages)
 
 
-def test_settings_belong_to_stages() -> None:
-    good = two().stages
+def test_settings_of_a_job_with_stages_belong_to_its_stages() -> None:
+    good = two_stages().stages
     with pytest.raises(JobError, match="watermark_delay cannot be set together with stages: set it on a Stage"):
         Job("settings", stages=good, watermark_delay=3)
     with pytest.raises(JobError, match='state="groups" cannot store several stages: use "log" or "auto"'):
@@ -506,4 +519,4 @@ def test_settings_belong_to_stages() -> None:
     with pytest.raises(JobError, match="the job has no handler: pass handler=, or stages= for several handlers"):
         Job("settings")
     with pytest.raises(JobError, match=r"sources\['in'\] is a port of another stage: use it in Job\(stages=…\)"):
-        Job("settings", Broken(), {"in": FromPort("a", "b")}, {"out": MemorySink()})
+        Job("settings", ForwardsValues(), {"in": FromPort("a", "b")}, {"out": MemorySink()})

@@ -10,14 +10,14 @@ from uuid import UUID
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Aging, AgingWithTimers, Keeper, Recorder, at, event, job
+from tests.conformance.handlers import Expiring, ExpiringWithTimers, Recorder, StateMethods, at, event, job
 
 from amadou import Key, KeyedEvent, SinkSpec, Subject, ValueSpec
 
 
-def play(test_run: MakeRun, *batches: list[str]) -> Any:
-    """The result of calling methods of `Keeper`, batch by batch."""
-    run = test_run(job(Keeper()))
+def results_of(test_run: MakeRun, *batches: list[str]) -> Any:
+    """Call methods of `StateMethods`, batch by batch, and return the result."""
+    run = test_run(job(StateMethods()))
     for batch in batches:
         run.add_records([event(0, method) for method in batch]).end_batch()
     return run.run()
@@ -25,86 +25,87 @@ def play(test_run: MakeRun, *batches: list[str]) -> Any:
 
 @pytest.mark.parametrize("cut", [False, True], ids=["in one batch", "across batches"])
 @pytest.mark.rule(14)
-def test_what_was_written_is_there_for_the_next_callback(test_run: MakeRun, cut: bool) -> None:
-    script = ["add_one", "add_one", "tell_total"]
-    result = play(test_run, *([method] for method in script)) if cut else play(test_run, script)
-    assert result.records("found") == [2]
+def test_a_callback_reads_state_that_earlier_callbacks_wrote(test_run: MakeRun, cut: bool) -> None:
+    script = ["add_one", "add_one", "collect_total"]
+    result = results_of(test_run, *([method] for method in script)) if cut else results_of(test_run, script)
+    assert result.records("results") == [2]
 
 
 @pytest.mark.rule(14)
-def test_what_a_callback_wrote_is_there_for_its_timers_and_theirs_for_events(test_run: MakeRun) -> None:
-    run = test_run(job(Keeper())).add_records([event(0, "add_one"), event(0, "set_timer")]).add_watermark(at(5))
-    assert run.add_record(event(6, "tell_total")).run().records("found") == [11]
+def test_timers_read_state_of_events_and_events_read_state_of_timers(test_run: MakeRun) -> None:
+    run = test_run(job(StateMethods())).add_records([event(0, "add_one"), event(0, "set_timer")]).add_watermark(at(5))
+    assert run.add_record(event(6, "collect_total")).run().records("results") == [11]
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["in one batch", "across batches"])
 @pytest.mark.rule(14)
-def test_a_value_changed_in_place_is_not_stored(test_run: MakeRun, cut: bool) -> None:
-    script = ["write_then_mutate", "mutate_in_place", "tell_names"]
-    result = play(test_run, *([method] for method in script)) if cut else play(test_run, script)
-    assert result.records("found") == [["kept"]]
+def test_a_state_value_changed_in_place_is_not_stored(test_run: MakeRun, cut: bool) -> None:
+    script = ["write_then_mutate", "mutate_in_place", "collect_names"]
+    result = results_of(test_run, *([method] for method in script)) if cut else results_of(test_run, script)
+    assert result.records("results") == [["stored"]]
 
 
 @pytest.mark.rule(14)
-def test_a_default_is_no_shared_object(test_run: MakeRun) -> None:
-    assert play(test_run, ["mutate_in_place", "tell_names"]).records("found") == [[]]
+def test_a_mutable_default_is_not_shared_between_reads(test_run: MakeRun) -> None:
+    assert results_of(test_run, ["mutate_in_place", "collect_names"]).records("results") == [[]]
 
 
 @pytest.mark.rule(14)
-def test_a_value_written_back_is_stored(test_run: MakeRun) -> None:
-    result = play(test_run, ["read_then_write_back", "read_then_write_back"], ["tell_names"])
-    assert result.records("found") == [["kept", "kept"]]
+def test_a_changed_value_that_is_written_back_is_stored(test_run: MakeRun) -> None:
+    result = results_of(test_run, ["read_then_write_back", "read_then_write_back"], ["collect_names"])
+    assert result.records("results") == [["stored", "stored"]]
 
 
 @pytest.mark.rule(14)
-def test_a_maps_entry_changed_in_place_is_not_stored(test_run: MakeRun) -> None:
-    result = play(test_run, ["put_list", "mutate_entry", "tell_lists"], ["tell_lists"])
-    assert result.records("found") == [{"a": [1]}, {"a": [1]}]
+def test_a_map_entry_changed_in_place_is_not_stored(test_run: MakeRun) -> None:
+    result = results_of(test_run, ["put_list", "mutate_entry", "collect_lists"], ["collect_lists"])
+    assert result.records("results") == [{"a": [1]}, {"a": [1]}]
 
 
 @pytest.mark.rule(14)
-def test_what_a_maps_own_methods_change_is_stored(test_run: MakeRun) -> None:
-    result = play(test_run, ["use_methods", "tell_lists"], ["tell_lists"])
-    assert result.records("found") == [{"c": [3], "d": [4]}] * 2
+def test_changes_by_methods_of_a_map_are_stored(test_run: MakeRun) -> None:
+    result = results_of(test_run, ["use_methods", "collect_lists"], ["collect_lists"])
+    assert result.records("results") == [{"c": [3], "d": [4]}] * 2
 
 
 @pytest.mark.rule(14)
-def test_what_a_lists_own_methods_change_is_stored_and_an_item_changed_in_place_is_not(
+def test_changes_by_methods_of_a_list_are_stored_and_an_item_changed_in_place_is_not(
     test_run: MakeRun,
 ) -> None:
-    result = play(test_run, ["extend_history", "mutate_history", "tell_history"], ["tell_history"])
-    assert result.records("found") == [[[0], [9], [3]]] * 2
+    result = results_of(test_run, ["extend_history", "mutate_history", "collect_history"], ["collect_history"])
+    assert result.records("results") == [[[0], [9], [3]]] * 2
     assert result.state("history", "k") == [[0], [9], [3]]
 
 
 @pytest.mark.rule(14)
-def test_an_output_is_what_it_was_when_it_was_collected(test_run: MakeRun) -> None:
-    assert play(test_run, ["mutate_output"]).records("found") == [["collected"]]
+def test_changing_an_output_after_it_was_collected_has_no_effect(test_run: MakeRun) -> None:
+    assert results_of(test_run, ["mutate_output"]).records("results") == [["collected"]]
 
 
 @pytest.mark.rule(15)
-def test_state_of_each_key_is_its_own_whatever_the_type_of_the_key(test_run: MakeRun) -> None:
+def test_keys_of_different_types_have_separate_state(test_run: MakeRun) -> None:
     keys: list[Key] = ["1", b"1", 1, ("1", 1), (1, "1"), ((1,), b"1"), "", b"", (), 2**70, -1]
-    run = test_run(job(Keeper()))
+    run = test_run(job(StateMethods()))
     for count, key in enumerate(keys, start=1):
         run.add_records([event(0, "add_one", key)] * count)
     result = run.run()
-    assert {key: result.state(Keeper.total, key) for key in keys} == dict(zip(keys, range(1, 12), strict=True))
+    assert {key: result.state(StateMethods.total, key) for key in keys} == dict(zip(keys, range(1, 12), strict=True))
     assert sorted(map(repr, result.keys())) == sorted(map(repr, keys))
 
 
+@pytest.mark.on_spark("values travel")
 @pytest.mark.rule(15)
-def test_keys_come_back_with_their_type(test_run: MakeRun) -> None:
+def test_callbacks_receive_keys_with_their_type(test_run: MakeRun) -> None:
     keys = ["1", b"1", 1, ("1", (b"1", 1))]
     result = test_run(job(Recorder())).add_records([event(0, key=key) for key in keys]).run()
-    found = [seen[1] for seen in result.records("seen")]
-    assert sorted(map(repr, found)) == sorted(map(repr, keys))
+    received = [seen[1] for seen in result.records("seen")]
+    assert sorted(map(repr, received)) == sorted(map(repr, keys))
 
 
 @pytest.mark.rule(15)
-def test_the_last_of_state_and_timers_leaves_nothing_of_the_key(test_run: MakeRun) -> None:
-    run = test_run(job(Keeper())).add_records(
-        [event(0, deed) for deed in ("add_one", "put_list", "write_then_mutate", "extend_history")]
+def test_a_key_whose_state_is_cleared_is_removed(test_run: MakeRun) -> None:
+    run = test_run(job(StateMethods())).add_records(
+        [event(0, method) for method in ("add_one", "put_list", "write_then_mutate", "extend_history")]
     )
     run.add_record(event(0, "add_one", "other"))
     assert sorted(run.run().keys()) == ["k", "other"]
@@ -112,41 +113,46 @@ def test_the_last_of_state_and_timers_leaves_nothing_of_the_key(test_run: MakeRu
 
 
 @pytest.mark.rule(15)
-def test_a_pending_timer_keeps_its_key_until_it_fired(test_run: MakeRun) -> None:
+def test_a_pending_timer_keeps_its_key_until_the_timer_fires(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_record(event(0))
     assert run.run().keys() == []
-    run = test_run(job(Keeper())).add_record(event(0, "set_timer"))
+    run = test_run(job(StateMethods())).add_record(event(0, "set_timer"))
     assert run.run().keys() == ["k"]
     result = run.add_watermark(datetime(2030, 1, 1, tzinfo=timezone.utc)).run()
     assert (result.timers("k"), result.state("total", "k")) == ([], 10)
 
 
 @pytest.mark.rule(16)
-def test_state_not_written_for_its_time_to_live_is_gone_on_the_next_access(test_run: MakeRun) -> None:
-    run = test_run(job(Aging())).add_record(event(0, "a")).add_watermark(at(59))
-    run.add_record(event(59, "tell")).add_watermark(at(60)).add_record(event(61, "tell"))
-    assert run.run().records("found") == [("a", {"a": 1}, ["a"]), ("none", {}, [])]
+def test_expired_state_reads_as_empty(test_run: MakeRun) -> None:
+    run = test_run(job(Expiring())).add_record(event(0, "a")).add_watermark(at(59))
+    run.add_record(event(59, "collect")).add_watermark(at(60)).add_record(event(61, "collect"))
+    assert run.run().records("results") == [("a", {"a": 1}, ["a"]), ("none", {}, [])]
 
 
 @pytest.mark.rule(16)
-def test_each_value_entry_and_item_ages_from_when_it_was_written(test_run: MakeRun) -> None:
-    run = test_run(job(Aging())).add_record(event(0, "a")).add_record(event(0, "b")).add_watermark(at(10))
-    run.add_record(event(30, "a")).add_watermark(at(70)).add_record(event(70, "tell"))
-    run.add_watermark(at(89.999999)).add_record(event(90, "tell")).add_watermark(at(90)).add_record(event(90, "tell"))
-    kept = ("a", {"a": 2}, ["a"])
-    assert run.run().records("found") == [kept, kept, ("none", {}, [])]
+def test_the_ttl_of_each_value_entry_and_item_starts_when_it_is_written(test_run: MakeRun) -> None:
+    run = test_run(job(Expiring())).add_record(event(0, "a")).add_record(event(0, "b")).add_watermark(at(10))
+    run.add_record(event(30, "a")).add_watermark(at(70)).add_record(event(70, "collect"))
+    run.add_watermark(at(89.999999)).add_record(event(90, "collect")).add_watermark(at(90)).add_record(
+        event(90, "collect")
+    )
+    stored = ("a", {"a": 2}, ["a"])
+    assert run.run().records("results") == [stored, stored, ("none", {}, [])]
 
 
 @pytest.mark.rule(16)
-def test_a_late_event_writes_at_the_watermark(test_run: MakeRun) -> None:
-    run = test_run(job(Aging())).add_record(event(0)).add_watermark(at(100)).add_record(event(1, "a"))
-    run.add_watermark(at(159)).add_record(event(159, "tell")).add_watermark(at(160)).add_record(event(160, "tell"))
-    assert run.run().records("found") == [("a", {"a": 1}, ["a"]), ("none", {}, [])]
+def test_the_ttl_of_state_written_by_a_late_event_starts_at_the_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(Expiring())).add_record(event(0)).add_watermark(at(100)).add_record(event(1, "a"))
+    run.add_watermark(at(159)).add_record(event(159, "collect")).add_watermark(at(160)).add_record(
+        event(160, "collect")
+    )
+    assert run.run().records("results") == [("a", {"a": 1}, ["a"]), ("none", {}, [])]
 
 
+@pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(16)
-def test_state_is_swept_without_any_access(test_run: MakeRun) -> None:
-    run = test_run(job(Aging())).add_record(event(0, "a")).add_record(event(30, "b", "other")).add_watermark(at(59))
+def test_expired_state_is_removed_without_any_access(test_run: MakeRun) -> None:
+    run = test_run(job(Expiring())).add_record(event(0, "a")).add_record(event(30, "b", "other")).add_watermark(at(59))
     assert sorted(run.run().keys()) == ["k", "other"]
     assert run.add_watermark(at(60)).run().keys() == ["other"]
     assert run.add_watermark(at(95)).run().keys() == []
@@ -157,44 +163,48 @@ NOTHING = ("none", {}, [])
 
 @pytest.mark.parametrize("steps", [[30, 60, 61, 500], [500], [31, 500], [60, 500], [61, 500]])
 @pytest.mark.rule(16)
-def test_a_timer_sees_what_had_not_expired_by_its_time(test_run: MakeRun, steps: list[int]) -> None:
-    run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(0, [30, 60, 61]))
+def test_a_timer_reads_state_that_has_not_expired_at_the_time_of_the_timer(test_run: MakeRun, steps: list[int]) -> None:
+    run = test_run(job(ExpiringWithTimers())).add_record(event(0, "a")).add_record(event(0, [30, 60, 61]))
     for step in steps:
         run.add_watermark(at(step))
     result = run.run()
-    assert result.records("found") == [("a", {"a": 1}, ["a"])] * 2 + [NOTHING]
+    assert result.records("results") == [("a", {"a": 1}, ["a"])] * 2 + [NOTHING]
     assert result.keys() == []
 
 
 @pytest.mark.parametrize("steps", [[30, 60, 80, 90, 91, 500], [500], [70, 500], [90, 500]])
 @pytest.mark.rule(16)
-def test_what_a_timer_writes_counts_from_its_time(test_run: MakeRun, steps: list[int]) -> None:
-    run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(0, [(30, "b"), 60, 80, 90, 91]))
+def test_the_ttl_of_state_written_by_a_timer_starts_at_the_time_of_the_timer(
+    test_run: MakeRun, steps: list[int]
+) -> None:
+    run = (
+        test_run(job(ExpiringWithTimers())).add_record(event(0, "a")).add_record(event(0, [(30, "b"), 60, 80, 90, 91]))
+    )
     for step in steps:
         run.add_watermark(at(step))
-    result = run.add_record(event(500, "tell")).run()
+    result = run.add_record(event(500, "collect")).run()
     both, later = ("b", {"a": 1, "b": 1}, ["a", "b"]), ("b", {"b": 1}, ["b"])
-    assert result.records("found") == [("a", {"a": 1}, ["a"]), both, later, later, NOTHING, NOTHING]
+    assert result.records("results") == [("a", {"a": 1}, ["a"]), both, later, later, NOTHING, NOTHING]
     assert result.keys() == []
 
 
 @pytest.mark.rule(16)
-def test_flushed_timers_see_what_had_not_expired_by_their_times(test_run: MakeRun) -> None:
-    run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(0, [30, 61]))
-    assert run.run(flush=True).records("found") == [("a", {"a": 1}, ["a"]), NOTHING]
+def test_flushed_timers_read_state_that_has_not_expired_at_their_times(test_run: MakeRun) -> None:
+    run = test_run(job(ExpiringWithTimers())).add_record(event(0, "a")).add_record(event(0, [30, 61]))
+    assert run.run(flush=True).records("results") == [("a", {"a": 1}, ["a"]), NOTHING]
 
 
 @pytest.mark.rule(16)
-def test_an_event_after_timers_sees_what_has_not_expired_by_the_watermark(test_run: MakeRun) -> None:
-    run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(40, "b"))
-    run.add_record(event(0, [30])).add_watermark(at(70)).add_record(event(70, "tell"))
-    kept = ("b", {"b": 1}, ["b"])
-    assert run.run().records("found") == [("b", {"a": 1, "b": 1}, ["a", "b"]), kept]
+def test_an_event_after_timers_reads_state_that_has_not_expired_at_the_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(ExpiringWithTimers())).add_record(event(0, "a")).add_record(event(40, "b"))
+    run.add_record(event(0, [30])).add_watermark(at(70)).add_record(event(70, "collect"))
+    stored = ("b", {"b": 1}, ["b"])
+    assert run.run().records("results") == [("b", {"a": 1, "b": 1}, ["a", "b"]), stored]
 
 
 @pytest.mark.rule(16)
-def test_what_a_timer_wrote_is_gone_where_the_event_after_it_fails(test_run: MakeRun) -> None:
-    class Breaking(AgingWithTimers):
+def test_expired_state_of_a_timer_is_removed_even_if_the_next_event_fails(test_run: MakeRun) -> None:
+    class Breaking(ExpiringWithTimers):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             if event.value == "fail":
                 raise ValueError
@@ -202,7 +212,7 @@ def test_what_a_timer_wrote_is_gone_where_the_event_after_it_fails(test_run: Mak
 
     run = test_run(job(Breaking(), on_error="dead_letter")).add_record(event(0, [(5, "a")]))
     result = run.add_watermark(at(100)).add_record(event(100, "fail")).run()
-    assert (result.records("found"), result.keys()) == ([NOTHING], [])
+    assert (result.records("results"), result.keys()) == ([NOTHING], [])
 
 
 class Color(Enum):
@@ -228,22 +238,22 @@ class Doubled:
     number: int = attrs.field(converter=lambda number: number * 2)
 
 
-class Own:
-    """Is made by its `__init__`."""
+class PlainClass:
+    """A class that is neither an attrs class nor a dataclass."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Own) and self.name == other.name
+        return isinstance(other, PlainClass) and self.name == other.name
 
 
-class OwnCodec:
-    def encode(self, value: Own) -> str:
+class PlainClassCodec:
+    def encode(self, value: PlainClass) -> str:
         return value.name
 
-    def decode(self, encoded: str) -> Own:
-        return Own(encoded)
+    def decode(self, encoded: str) -> PlainClass:
+        return PlainClass(encoded)
 
 
 VALUES: dict[str, Any] = {
@@ -254,13 +264,13 @@ VALUES: dict[str, Any] = {
     "union": [1, None, "text"],
     "trip": Trip([Point(1), Point(2, 0.5)]),
     "doubled": Doubled(4),
-    "own": Own("a"),
+    "own": PlainClass("a"),
 }
 VALUES["trip"].visited = 2
 
 
 class Typed(Recorder):
-    """An event's value names the specs that are written; an event without one collects them all."""
+    """Writes `VALUES` at the value "write"; other events collect which values are unchanged."""
 
     scalars = ValueSpec(tuple[bool, int, float, str, bytes])
     times = ValueSpec(tuple[datetime, date, timedelta])
@@ -269,8 +279,8 @@ class Typed(Recorder):
     union = ValueSpec(list[int | str | None])
     trip = ValueSpec(Trip)
     doubled = ValueSpec(Doubled)
-    own = ValueSpec(Own, codec=OwnCodec())
-    found = SinkSpec(dict[str, bool])
+    own = ValueSpec(PlainClass, codec=PlainClassCodec())
+    results = SinkSpec(dict[str, bool])
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         states = {name: getattr(self, name).state_for(subject) for name in VALUES}
@@ -278,10 +288,11 @@ class Typed(Recorder):
             for name, state in states.items():
                 state.value = VALUES[name]
         else:
-            self.found.collect(subject, {name: state.value == VALUES[name] for name, state in states.items()})
+            self.results.collect(subject, {name: state.value == VALUES[name] for name, state in states.items()})
 
 
+@pytest.mark.on_spark("values travel")
 @pytest.mark.rule(25)
-def test_a_value_comes_back_as_it_was_whatever_its_type(test_run: MakeRun) -> None:
+def test_state_values_of_each_type_are_unchanged_after_a_restart(test_run: MakeRun) -> None:
     run = test_run(job(Typed())).add_record(event(0, "write")).restart().add_record(event(1))
-    assert run.run().records("found") == [dict.fromkeys(VALUES, True)]
+    assert run.run().records("results") == [dict.fromkeys(VALUES, True)]

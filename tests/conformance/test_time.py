@@ -22,7 +22,7 @@ def test_a_naive_timestamp_is_an_error_that_names_handler_and_record(test_run: M
 
 
 @pytest.mark.rule(1)
-def test_timestamps_come_in_utc_with_their_microseconds(test_run: MakeRun) -> None:
+def test_callbacks_receive_timestamps_in_utc_with_microseconds(test_run: MakeRun) -> None:
     east = timezone(timedelta(hours=5, minutes=30))
     early = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=START.tzinfo)
     run = test_run(job(Recorder()))
@@ -34,7 +34,7 @@ def test_timestamps_come_in_utc_with_their_microseconds(test_run: MakeRun) -> No
 
 
 @pytest.mark.rule(1, 8)
-def test_a_timer_may_wait_for_its_millisecond_but_never_comes_early(test_run: MakeRun) -> None:
+def test_a_timer_fires_up_to_a_millisecond_late_but_never_early(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5.000001]))
     run.add_watermark(at(5))
     assert run.run().records("seen") == []
@@ -49,7 +49,7 @@ def test_the_first_batch_has_no_watermark(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(2)
-def test_the_watermark_is_the_newest_time_of_earlier_batches_less_the_delay(test_run: MakeRun) -> None:
+def test_the_watermark_is_the_newest_time_of_earlier_batches_minus_the_delay(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), watermark_delay=3 * SECOND))
     run.add_records([event(10), event(20), event(15)]).end_batch()
     run.add_record(event(30)).end_batch()
@@ -68,7 +68,7 @@ def test_the_watermark_never_goes_back(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(2)
-def test_the_slowest_source_holds_the_watermark(test_run: MakeRun) -> None:
+def test_the_slowest_source_holds_back_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "fast", "slow"))
     run.add_record(event(100), source="fast").add_record(event(10), source="slow").end_batch()
     run.add_record(event(101), source="fast").end_batch()
@@ -78,7 +78,7 @@ def test_the_slowest_source_holds_the_watermark(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(2, 22)
-def test_the_slowest_partition_holds_its_source(test_run: MakeRun) -> None:
+def test_the_slowest_partition_holds_back_the_watermark_of_its_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), watermark_delay=SECOND))
     run.add_record(event(10), partition="slow").add_record(event(100), partition="fast").end_batch()
     run.add_record(event(101), partition="fast").end_batch()
@@ -88,16 +88,16 @@ def test_the_slowest_partition_holds_its_source(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(2, 22)
-def test_a_partition_that_brought_nothing_holds_nothing_back(test_run: MakeRun) -> None:
+def test_a_partition_without_events_does_not_hold_back_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_record(event(10), partition="1").end_batch()
     run.add_record(event(5), partition="2").end_batch()
     run.add_record(event(6), partition="2").end_batch()
     run.add_record(event(20), partition="1")
-    assert watermarks(run.run()) == [None, 10, 10, 10], "it never goes back"
+    assert watermarks(run.run()) == [None, 10, 10, 10], "the watermark never goes back"
 
 
 @pytest.mark.rule(2, 22)
-def test_a_partition_may_be_brought_to_a_time(test_run: MakeRun) -> None:
+def test_a_test_run_can_set_the_watermark_of_a_partition(test_run: MakeRun) -> None:
     run = test_run(job(Recorder()))
     run.add_record(event(10), partition="1").add_record(event(11), partition="2")
     run.add_watermark(at(15), partition="1").add_record(event(16), partition="1").add_watermark(at(18), "events")
@@ -106,7 +106,7 @@ def test_a_partition_may_be_brought_to_a_time(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(3, 22)
-def test_a_partition_that_was_silent_for_its_timeout_holds_nothing_back(test_run: MakeRun) -> None:
+def test_an_idle_partition_does_not_hold_back_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), idle_timeout=5))
     run.add_record(event(10), partition="slow").add_record(event(20), partition="fast")
     run.advance_processing_time(4 * SECOND).add_record(event(30), partition="fast")
@@ -115,7 +115,7 @@ def test_a_partition_that_was_silent_for_its_timeout_holds_nothing_back(test_run
 
 
 @pytest.mark.rule(7)
-def test_events_of_a_key_come_by_partition(test_run: MakeRun) -> None:
+def test_events_of_a_key_are_processed_in_order_of_partition(test_run: MakeRun) -> None:
     run = test_run(job(Recorder()))
     run.add_record(event(3, "b1"), partition="b").add_record(event(9, "a1"), partition="a")
     run.add_record(event(1, "b2"), partition="b").add_record(event(2, "a2"), partition="a")
@@ -123,7 +123,7 @@ def test_events_of_a_key_come_by_partition(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(3)
-def test_a_source_that_never_brought_anything_holds_nothing_back(test_run: MakeRun) -> None:
+def test_a_source_without_events_does_not_hold_back_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "silent"))
     run.add_record(event(10), source="busy").end_batch()
     run.add_record(event(11), source="busy")
@@ -131,12 +131,13 @@ def test_a_source_that_never_brought_anything_holds_nothing_back(test_run: MakeR
 
 
 @pytest.mark.rule(3)
-def test_nothing_moves_while_nothing_comes(test_run: MakeRun) -> None:
+def test_timers_do_not_fire_by_processing_time_without_an_idle_timeout(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5])).advance_processing_time(3600 * SECOND)
     result = run.run()
     assert (result.records("seen"), result.watermark) == ([], at(0))
 
 
+@pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(3)
 def test_when_all_sources_are_idle_the_watermark_rises_with_the_clock(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter(), idle_timeout=10, watermark_delay=2)).add_record(event(2, [60]))
@@ -148,7 +149,7 @@ def test_when_all_sources_are_idle_the_watermark_rises_with_the_clock(test_run: 
 
 
 @pytest.mark.rule(3)
-def test_an_idle_source_no_longer_holds_the_watermark_back(test_run: MakeRun) -> None:
+def test_an_idle_source_does_not_hold_back_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "slow", idle_timeout=10))
     run.add_record(event(100), source="busy").add_record(event(10), source="slow")
     run.advance_processing_time(9 * SECOND).add_record(event(101), source="busy")
@@ -157,7 +158,7 @@ def test_an_idle_source_no_longer_holds_the_watermark_back(test_run: MakeRun) ->
 
 
 @pytest.mark.rule(3)
-def test_a_source_that_comes_back_holds_the_watermark_where_it_is(test_run: MakeRun) -> None:
+def test_a_source_that_is_no_longer_idle_holds_back_the_watermark_but_does_not_lower_it(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "slow", idle_timeout=10))
     run.add_record(event(100), source="busy").add_record(event(10), source="slow")
     run.advance_processing_time(9 * SECOND).add_record(event(101), source="busy")
@@ -167,7 +168,7 @@ def test_a_source_that_comes_back_holds_the_watermark_where_it_is(test_run: Make
 
 
 @pytest.mark.rule(3)
-def test_a_source_without_an_idle_timeout_of_its_own_is_waited_for(test_run: MakeRun) -> None:
+def test_a_source_without_its_own_idle_timeout_holds_back_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "slow", idle_timeout={"busy": 10}))
     run.add_record(event(100), source="busy").add_record(event(10), source="slow")
     run.advance_processing_time(70 * SECOND).add_record(event(20), source="slow")
@@ -180,14 +181,14 @@ def test_a_source_without_an_idle_timeout_of_its_own_is_waited_for(test_run: Mak
 
 
 @pytest.mark.rule(3)
-def test_what_comes_after_idle_time_meets_the_watermark_that_rose(test_run: MakeRun) -> None:
+def test_events_after_idle_time_see_the_watermark_that_the_clock_raised(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), idle_timeout=10)).add_record(event(0)).advance_processing_time(70 * SECOND)
     run.add_record(event(1)).add_record(event(100)).end_batch().add_record(event(101))
     assert watermarks(run.run()) == [None, 60, 60, 100]
 
 
 @pytest.mark.rule(3)
-def test_without_an_idle_timeout_nothing_moves_while_nothing_comes(test_run: MakeRun) -> None:
+def test_the_watermark_does_not_rise_with_the_clock_without_an_idle_timeout(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_watermark(at(5)).advance_processing_time(100 * SECOND)
     assert run.run().watermark == at(5)
     run = test_run(job(Recorder())).add_record(event(7)).advance_processing_time(100 * SECOND)
@@ -195,7 +196,7 @@ def test_without_an_idle_timeout_nothing_moves_while_nothing_comes(test_run: Mak
 
 
 @pytest.mark.rule(4)
-def test_an_event_too_far_ahead_of_the_clock_is_an_error_of_its_record(test_run: MakeRun) -> None:
+def test_an_event_too_far_ahead_of_the_clock_is_an_error_that_names_the_record(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), max_ahead=60), processing_time=at(0)).add_record(event(61, "absurd"))
     with pytest.raises(CallbackError, match="too far ahead of the clock") as caught:
         run.run()
@@ -204,7 +205,7 @@ def test_an_event_too_far_ahead_of_the_clock_is_an_error_of_its_record(test_run:
 
 
 @pytest.mark.rule(4)
-def test_the_bound_moves_with_the_clock_and_is_no_error_itself(test_run: MakeRun) -> None:
+def test_max_ahead_is_relative_to_the_clock_and_can_be_timedelta_max(test_run: MakeRun) -> None:
     test_run(job(Recorder(), max_ahead=timedelta.max)).add_record(event(10**9)).run()
     run = test_run(job(Recorder(), max_ahead=60), processing_time=at(0)).add_record(event(60))
     run.advance_processing_time(10 * SECOND).add_record(event(70)).end_batch().add_record(event(1))
@@ -212,21 +213,21 @@ def test_the_bound_moves_with_the_clock_and_is_no_error_itself(test_run: MakeRun
 
 
 @pytest.mark.rule(4)
-def test_a_timestamp_that_is_refused_does_not_move_the_watermark(test_run: MakeRun) -> None:
+def test_a_timestamp_beyond_max_ahead_does_not_move_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), max_ahead=60, on_error="dead_letter"), processing_time=at(0))
     run.add_record(event(5)).add_record(event(10**9)).end_batch().add_record(event(6))
     result = run.run()
     assert watermarks(result) == [None, 5]
-    assert [letter.callback for letter in result.dead_letters] == ["key_event"]
+    assert [dead_letter.callback for dead_letter in result.dead_letters] == ["key_event"]
 
 
 def watermarks(result: Any) -> list[float | None]:
-    """The watermark that each callback saw, in seconds."""
+    """Return the watermark of each callback in seconds."""
     return [seen[3] for seen in result.records("seen")]
 
 
 @pytest.mark.rule(3)
-def test_a_watermark_that_no_source_moved_rises_with_the_clock_too(test_run: MakeRun) -> None:
+def test_a_watermark_set_by_a_test_run_rises_with_the_clock(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter(), idle_timeout=10)).set_timer("k", at(60)).add_watermark(at(0))
     run.advance_processing_time(59 * SECOND)
     assert run.run().records("seen") == []
@@ -234,7 +235,7 @@ def test_a_watermark_that_no_source_moved_rises_with_the_clock_too(test_run: Mak
 
 
 @pytest.mark.rule(2)
-def test_each_source_may_have_a_delay_of_its_own(test_run: MakeRun) -> None:
+def test_each_source_can_have_its_own_watermark_delay(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "left", "right", watermark_delay={"left": 5}))
     run.add_record(event(10), source="left").add_record(event(10), source="right").end_batch()
     run.add_record(event(30), source="left").end_batch().add_record(event(31), source="left")
@@ -244,7 +245,7 @@ def test_each_source_may_have_a_delay_of_its_own(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(2)
-def test_each_source_can_be_given_a_watermark(test_run: MakeRun) -> None:
+def test_a_test_run_can_set_the_watermark_of_each_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "left", "right", watermark_delay=5))
     run.add_record(event(10), source="left").add_record(event(10), source="right").end_batch()
     run.add_watermark(at(50), source="left").add_record(event(1), source="left")

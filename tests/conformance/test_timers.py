@@ -17,8 +17,9 @@ from tests.conformance.handlers import (
 )
 
 
+@pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(8)
-def test_a_timer_fires_once_when_the_watermark_reaches_it(test_run: MakeRun) -> None:
+def test_a_timer_fires_once_when_the_watermark_reaches_its_time(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5])).add_watermark(at(5)).add_watermark(at(9))
     assert [seen[:4] for seen in run.run().records("seen")] == [("timer", "k", 5, 5)]
 
@@ -32,7 +33,7 @@ def test_a_timer_ahead_of_the_watermark_stays_pending(test_run: MakeRun) -> None
 
 
 @pytest.mark.rule(9)
-def test_a_time_at_or_before_the_watermark_sets_no_timer(test_run: MakeRun) -> None:
+def test_set_timer_at_or_before_the_watermark_sets_no_timer(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0)).add_watermark(at(10))
     run.add_record(event(11, [9, 10, 10.000001])).add_watermark(at(20))
     result = run.run()
@@ -41,7 +42,7 @@ def test_a_time_at_or_before_the_watermark_sets_no_timer(test_run: MakeRun) -> N
 
 
 @pytest.mark.rule(9)
-def test_without_a_watermark_any_time_will_do(test_run: MakeRun) -> None:
+def test_without_a_watermark_a_timer_can_have_any_time(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [-5])).add_watermark()
     result = run.run()
     assert result.records("answers") == [True]
@@ -49,7 +50,7 @@ def test_without_a_watermark_any_time_will_do(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(10)
-def test_timers_coalesce_on_key_time_and_tag(test_run: MakeRun) -> None:
+def test_timers_of_the_same_key_time_and_tag_are_one_timer(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter()))
     run.add_record(event(0, [5, 5, (5, "a"), (5, "a")])).add_record(event(1, [5]))
     run.add_record(event(0, [5], "other")).add_watermark(at(5))
@@ -59,7 +60,7 @@ def test_timers_coalesce_on_key_time_and_tag(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(10)
-def test_delete_timer_answers_whether_there_was_one(test_run: MakeRun) -> None:
+def test_delete_timer_returns_whether_the_timer_was_set(test_run: MakeRun) -> None:
     run = test_run(job(TimerDeleter())).add_record(event(0, [5, 6])).end_batch()
     run.add_record(event(1, [5, 5, 7])).add_watermark(at(10))
     result = run.run()
@@ -77,7 +78,7 @@ def test_a_timer_sees_its_own_time_and_the_new_watermark(test_run: MakeRun) -> N
 
 
 @pytest.mark.rule(11)
-def test_the_tag_of_a_timer_is_there_while_it_fires_only(test_run: MakeRun) -> None:
+def test_the_tag_of_a_timer_is_set_only_while_the_timer_fires(test_run: MakeRun) -> None:
     run = test_run(job(TagReader())).add_record(event(1)).add_watermark(at(5)).add_record(event(6))
     assert [(seen[0], seen[4]) for seen in run.run().records("seen")] == [
         ("event", ""),
@@ -87,7 +88,7 @@ def test_the_tag_of_a_timer_is_there_while_it_fires_only(test_run: MakeRun) -> N
 
 
 @pytest.mark.rule(11)
-def test_timers_do_not_cascade(test_run: MakeRun) -> None:
+def test_a_timer_cannot_set_a_timer_at_or_before_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(TimerChain())).add_record(event(1, "2")).add_watermark(at(10)).add_watermark(at(20))
     result = run.run()
     assert result.records("answers") == [False]
@@ -95,7 +96,7 @@ def test_timers_do_not_cascade(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(11)
-def test_a_timer_may_set_one_for_later(test_run: MakeRun) -> None:
+def test_a_timer_can_set_a_later_timer(test_run: MakeRun) -> None:
     run = test_run(job(TimerChain())).add_record(event(1, "15")).add_watermark(at(10)).add_watermark(at(20))
     result = run.run()
     assert result.records("answers") == [True]
@@ -103,13 +104,13 @@ def test_a_timer_may_set_one_for_later(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(11)
-def test_a_timer_may_delete_another_one_that_is_due(test_run: MakeRun) -> None:
+def test_a_timer_can_delete_another_due_timer(test_run: MakeRun) -> None:
     run = test_run(job(TimerUndo())).add_record(event(0)).add_watermark(at(10))
     assert [seen[2] for seen in run.run().records("seen")] == [1]
 
 
 @pytest.mark.rule(11)
-def test_a_timer_may_delete_another_one_of_the_same_time(test_run: MakeRun) -> None:
+def test_a_timer_can_delete_another_timer_of_the_same_time(test_run: MakeRun) -> None:
     run = test_run(job(TagUndo())).add_record(event(0, ["b", "", "a"])).add_record(event(0, ["a", "b"], "other"))
     result = run.add_watermark(at(1)).run()
     assert [(seen[1], seen[4]) for seen in result.records("seen")] == [("k", ""), ("other", "a")]
@@ -123,7 +124,7 @@ def test_at_the_end_of_input_timers_beyond_the_watermark_stay_pending(test_run: 
 
 
 @pytest.mark.rule(12)
-def test_flush_sends_the_watermark_to_the_end_of_time(test_run: MakeRun) -> None:
+def test_a_flush_moves_the_watermark_to_the_end_of_time_and_fires_all_timers(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [10**6, (5, "a")], "a")).add_record(event(1, [5], "b"))
     result = run.run(flush=True)
     assert [seen[:3] for seen in result.records("seen")] == [

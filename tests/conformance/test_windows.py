@@ -1,4 +1,4 @@
-"""Windows on both engines: a fixed set for each kind, and what they share. See `tests/plugins/test_windows.py`."""
+"""Windows of each kind, early results, late events, dead letters, restarts. See `tests/plugins/test_windows.py`."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,9 +7,9 @@ import attrs
 import pytest
 from attrs import frozen
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
+from tests.conformance.handlers import SECOND, START, EventHandler, Mistake, at, event, job
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
+from amadou import Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
 from amadou.errors import AmadouError, CallbackError
 from amadou_plugins.aggregates import Collect, Count, Last, Max, Mean, Reduce
 from amadou_plugins.windows import (
@@ -29,13 +29,10 @@ class View:
     ms: float
 
 
-class Recorded(Handler):
-    """Records results as (method, key, start, end, partial, value), and late events."""
+class Recorded(EventHandler):
+    """Collects results: a name, and the key, start, end, partial mark and value of a window."""
 
     results = SinkSpec(tuple)
-
-    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
-        return record
 
     def record(self, what: str, subject: Subject, window: Window, value: Any) -> None:
         start, end = ((time - START) / SECOND for time in window[:2])
@@ -43,7 +40,7 @@ class Recorded(Handler):
 
 
 class Traffic(Recorded):
-    """The handler of the documentation, with a state and a timer of its own."""
+    """The handler of the documentation, with a value and a timer in addition."""
 
     per_minute = TumblingWindow(size=timedelta(minutes=1), value=Count(), allowed_lateness=timedelta(seconds=30))
     seen = ValueSpec(int, default=0)
@@ -68,7 +65,7 @@ class Traffic(Recorded):
 
 
 @pytest.mark.rule(23)
-def test_a_window_closes_once_after_its_lateness_beside_state_and_timers(test_run: MakeRun) -> None:
+def test_a_window_closes_once_after_its_allowed_lateness(test_run: MakeRun) -> None:
     run = test_run(job(Traffic())).add_records([event(10), event(59.999999), event(60, key=1)])
     run.add_watermark(at(89.999999)).add_record(event(20))
     assert run.run().records("results") == []
@@ -78,11 +75,11 @@ def test_a_window_closes_once_after_its_lateness_beside_state_and_timers(test_ru
     assert result.counters == {"per_minute.late": 1}
     result = run.add_watermark(at(150)).run()
     assert result.records("results", new=True) == [("closed", 1, 60, 120, False, 1)]
-    assert result.keys() == ["k"], "the late event's own state"
+    assert result.keys() == ["k"], "state that the late event wrote"
 
 
-class All(Recorded):
-    """One of each kind."""
+class WindowsOfEachKind(Recorded):
+    """Has a window of each kind."""
 
     tumbling = TumblingWindow(timedelta(seconds=10), {"n": Count(), "mean": Mean("ms")}, offset=timedelta(seconds=-3))
     hopping = HoppingWindow(timedelta(seconds=10), timedelta(seconds=4), Reduce(lambda sum, ms: sum + ms, "ms"))
@@ -115,16 +112,23 @@ class All(Recorded):
         self.record("counted", subject, window, value)
 
 
+@pytest.mark.on_spark("restart")
 @pytest.mark.rule(20)
-def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
+def test_windows_of_each_kind_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     events = [event(second, View(float(second))) for second in (-5, -4, 1, 3, 2, 8)]
-    run = test_run(job(All(), watermark_delay=10)).add_records(events[:2]).restart().add_records(events[2:4]).crash(1)
+    run = (
+        test_run(job(WindowsOfEachKind(), watermark_delay=10))
+        .add_records(events[:2])
+        .restart()
+        .add_records(events[2:4])
+        .crash(1)
+    )
     run.add_records(events[4:]).restart().add_watermark(at(100))
     result = run.run()
-    found: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     for what, _, *rest in result.records("results"):
-        found.setdefault(what, []).append(tuple(rest))
-    assert found == {
+        results.setdefault(what, []).append(tuple(rest))
+    assert results == {
         "tumbling": [
             (-13, -3, False, {"n": 2, "mean": -4.5}),
             (-3, 7, False, {"n": 3, "mean": 2.0}),
@@ -154,7 +158,7 @@ def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
 
 
 class InOrder(Recorded):
-    """Windows that are put together of parts, for aggregates that go by the order of the stream."""
+    """Has windows that consist of several panes, with aggregates that depend on the order of the stream."""
 
     hopping = HoppingWindow(timedelta(seconds=20), timedelta(seconds=10), {"all": Collect(), "last": Last()})
     sliding = SlidingWindow(timedelta(seconds=20), {"all": Collect(), "last": Last()})
@@ -171,20 +175,20 @@ class InOrder(Recorded):
         self.record("closed", subject, window, value)
 
 
-def test_aggregates_that_go_by_the_order_of_the_stream_have_it_in_windows_of_parts(test_run: MakeRun) -> None:
+def test_order_dependent_aggregates_see_the_order_of_the_stream_in_windows_of_several_panes(test_run: MakeRun) -> None:
     run = test_run(job(InOrder(), watermark_delay=100)).add_record(event(15, "a")).restart()
     run.add_records([event(5, "b"), event(10, "c")]).add_watermark(at(100))
-    found = [tuple(record[2:4]) for record in run.run().records("results") if record[-1]["all"] == ["a", "b", "c"]]
-    assert found == [(-5, 15), (0, 20), (5, 21)]
+    results = [tuple(record[2:4]) for record in run.run().records("results") if record[-1]["all"] == ["a", "b", "c"]]
+    assert results == [(-5, 15), (0, 20), (5, 21)]
     assert all(record[-1]["last"] == record[-1]["all"][-1] for record in run.run().records("results"))
 
 
-class Early(Recorded):
-    """Windows that tell more before they close."""
+class EarlyResults(Recorded):
+    """Has windows that emit early results."""
 
     by_time = TumblingWindow(timedelta(seconds=10), early=timedelta(seconds=3))
     by_count = HoppingWindow(timedelta(seconds=10), timedelta(seconds=5), early=2)
-    chosen = SessionWindow(timedelta(seconds=5), early=lambda event: event.value == "tell")
+    chosen = SessionWindow(timedelta(seconds=5), early=lambda event: event.value == "emit")
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         getattr(self, subject.key).add(subject, event)  # type: ignore[call-overload]
@@ -196,19 +200,19 @@ class Early(Recorded):
         self.record("closed", subject, window, value)
 
     @chosen.on_early
-    def told(self, subject: Subject, window: Window, value: Any) -> None:
+    def early_result(self, subject: Subject, window: Window, value: Any) -> None:
         self.record("early", subject, window, value)
 
 
-def test_early_results_are_partial_and_the_last_one_is_whole(test_run: MakeRun) -> None:
-    run = test_run(job(Early(), watermark_delay=100))
+def test_early_results_are_marked_partial_and_the_last_result_is_complete(test_run: MakeRun) -> None:
+    run = test_run(job(EarlyResults(), watermark_delay=100))
     run.add_records([event(1, key="by_time"), event(1, key="by_count"), event(6, key="by_count")])
-    run.add_records([event(1, "quiet", "chosen"), event(2, "tell", "chosen")])
+    run.add_records([event(1, "quiet", "chosen"), event(2, "emit", "chosen")])
     run.add_watermark(at(4)).add_record(event(4, key="by_time")).add_watermark(at(9.5)).add_watermark(at(100))
-    found: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     for what, key, *rest in run.run().records("results"):
-        found.setdefault(key, []).append((what, *rest))
-    assert found == {
+        results.setdefault(key, []).append((what, *rest))
+    assert results == {
         "by_count": [
             ("closed", 0, 10, True, 2),
             ("closed", -5, 5, False, 1),
@@ -220,7 +224,7 @@ def test_early_results_are_partial_and_the_last_one_is_whole(test_run: MakeRun) 
     }
 
 
-class Sooner(Recorded):
+class EarlyResultsByTime(Recorded):
     window = HoppingWindow(timedelta(seconds=20), timedelta(seconds=10), early=timedelta(seconds=4))
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -231,8 +235,8 @@ class Sooner(Recorded):
         self.record("closed", subject, window, value)
 
 
-def test_each_open_window_gives_an_early_result_where_the_watermark_passes_its_time(test_run: MakeRun) -> None:
-    run = test_run(job(Sooner(), watermark_delay=1000)).add_records([event(1), event(11), event(12)])
+def test_each_open_window_emits_early_results_when_the_watermark_passes_their_times(test_run: MakeRun) -> None:
+    run = test_run(job(EarlyResultsByTime(), watermark_delay=1000)).add_records([event(1), event(11), event(12)])
     result = run.add_watermark(at(15)).add_watermark(at(17)).run()
     assert [record[2:] for record in result.records("results")] == [
         (-10, 10, False, 1),
@@ -243,8 +247,8 @@ def test_each_open_window_gives_an_early_result_where_the_watermark_passes_its_t
     assert [(entry.timestamp - START) / SECOND for entry in result.trace if entry.outputs] == [10, 12, 14, 16]
 
 
-class Bounded(Recorded):
-    """At most two windows of a key are open."""
+class TwoActiveWindows(Recorded):
+    """Has at most two open windows of a key."""
 
     window = TumblingWindow(timedelta(seconds=10), max_active=2)
 
@@ -256,8 +260,10 @@ class Bounded(Recorded):
         self.record("closed", subject, window, value)
 
 
-def test_windows_beyond_the_bound_are_evicted(test_run: MakeRun) -> None:
-    run = test_run(job(Bounded(), watermark_delay=1000)).add_records([event(second) for second in (1, 11, 12, 21)])
+def test_windows_beyond_max_active_are_evicted(test_run: MakeRun) -> None:
+    run = test_run(job(TwoActiveWindows(), watermark_delay=1000)).add_records(
+        [event(second) for second in (1, 11, 12, 21)]
+    )
     run.add_record(event(2)).add_watermark(at(100))
     result = run.run()
     assert [record[2:] for record in result.records("results")] == [
@@ -268,8 +274,8 @@ def test_windows_beyond_the_bound_are_evicted(test_run: MakeRun) -> None:
     assert result.counters == {"window.evicted": 1, "window.late": 1}
 
 
-class Fails(Traffic):
-    """A subclass defines the callback anew; it fails for one minute."""
+class FailingClose(Traffic):
+    """Overrides the callback, which fails for one minute."""
 
     def minute_closed(self, subject: Subject, window: Window, count: int) -> None:
         super().minute_closed(subject, window, count)
@@ -278,20 +284,26 @@ class Fails(Traffic):
 
 
 @pytest.mark.rule(19)
-def test_a_failing_close_becomes_a_letter_and_other_windows_close(test_run: MakeRun) -> None:
-    run = test_run(job(Fails(), on_error="dead_letter")).add_records([event(1), event(61)]).add_watermark(at(200))
+def test_a_failing_on_close_is_a_dead_letter_and_other_windows_close(test_run: MakeRun) -> None:
+    run = (
+        test_run(job(FailingClose(), on_error="dead_letter")).add_records([event(1), event(61)]).add_watermark(at(200))
+    )
     result = run.run()
     assert [record for record in result.records("results") if record[0] == "closed"] == [
         ("closed", "k", 60, 120, False, 1)
     ]
-    (letter,) = result.dead_letters
-    assert (letter.callback, letter.error, letter.timestamp) == ("minute_closed", "Mistake: the first minute", at(90))
-    assert "Window(start=" in letter.shown
+    (dead_letter,) = result.dead_letters
+    assert (dead_letter.callback, dead_letter.error, dead_letter.timestamp) == (
+        "minute_closed",
+        "Mistake: the first minute",
+        at(90),
+    )
+    assert "Window(start=" in dead_letter.shown
     assert result.keys() == []
 
 
-class Tenants(Recorded):
-    """Makes a window for each tenant and rule that events name."""
+class WindowsByName(Recorded):
+    """Creates a window with the name and size in an event's value."""
 
     def __init__(self) -> None:
         self.windows: dict[str, WindowSpec] = {}
@@ -312,8 +324,8 @@ class Tenants(Recorded):
         self.window(name)
 
 
-def test_windows_made_at_run_time_close_with_their_full_value_after_a_restart(test_run: MakeRun) -> None:
-    run = test_run(job(Tenants(), late_events="divert", watermark_delay=100))
+def test_windows_created_at_run_time_close_with_their_full_value_after_a_restart(test_run: MakeRun) -> None:
+    run = test_run(job(WindowsByName(), late_events="divert", watermark_delay=100))
     run.add_records([event(1, "a-10"), event(2, "b-20"), event(3, "a-10")]).restart()
     run.add_record(event(4, "b-20")).add_watermark(at(15)).restart().add_watermark(at(20))
     result = run.run()
@@ -321,51 +333,57 @@ def test_windows_made_at_run_time_close_with_their_full_value_after_a_restart(te
     assert result.keys() == []
 
 
-def test_a_window_made_at_run_time_diverts_where_the_job_has_the_output(test_run: MakeRun) -> None:
-    def late(of: Job) -> TestResult:
-        return test_run(of).add_record(event(1, "a-10")).add_watermark(at(10)).add_record(event(2, "a-10")).run()
+def test_a_window_created_at_run_time_can_divert_late_events_only_if_the_job_has_the_output(test_run: MakeRun) -> None:
+    def late(windows_job: Job) -> TestResult:
+        return (
+            test_run(windows_job).add_record(event(1, "a-10")).add_watermark(at(10)).add_record(event(2, "a-10")).run()
+        )
 
     with pytest.raises(CallbackError, match="PortError"):
-        late(job(Tenants()))
-    job_with_output = attrs.evolve(job(Tenants()), sinks={"results": MemorySink(), "late_events": MemorySink()})
+        late(job(WindowsByName()))
+    job_with_output = attrs.evolve(job(WindowsByName()), sinks={"results": MemorySink(), "late_events": MemorySink()})
     assert [event.value for event in late(job_with_output).records("late_events")] == ["a-10"]
 
 
-class Renaming(Tenants):
+class RecoversOtherName(WindowsByName):
     def on_recover_window(self, name: str, subject: Subject) -> Any:
         return TumblingWindow(timedelta(seconds=10), name=name.upper(), on_close=self.closed)
 
 
-def test_a_window_of_another_name_does_not_stand_for_the_one_that_is_due(test_run: MakeRun) -> None:
-    run = test_run(job(Renaming(), late_events="divert")).add_record(event(1, "a-10")).restart()
+def test_on_recover_window_must_return_a_window_with_the_name_of_the_due_window(test_run: MakeRun) -> None:
+    run = test_run(job(RecoversOtherName(), late_events="divert")).add_record(event(1, "a-10")).restart()
     with pytest.raises(
-        AmadouError, match=r"'a-10' .* is due, but on_recover_window of Renaming returned a window named 'A-10'"
+        AmadouError,
+        match=r"'a-10' .* is due, but on_recover_window of RecoversOtherName returned a window named 'A-10'",
     ):
         run.add_watermark(at(20)).run()
 
 
-class Failing(Tenants):
-    def __init__(self, makes: bool) -> None:
+class FailingRecovery(WindowsByName):
+    def __init__(self, returns_window: bool) -> None:
         super().__init__()
-        self.makes = makes
+        self.returns_window = returns_window
 
     def on_recover_window(self, name: str, subject: Subject) -> Any:
-        return TumblingWindow(timedelta(seconds=10), name=name) if self.makes else {}[name]
+        return TumblingWindow(timedelta(seconds=10), name=name) if self.returns_window else {}[name]
 
 
 @pytest.mark.parametrize(
-    ("makes", "told"), [(False, "KeyError: 'a-10'"), (True, "no function receives the window's results: mark")]
+    ("returns_window", "message"),
+    [(False, "KeyError: 'a-10'"), (True, "no function receives the window's results: mark")],
 )
-def test_a_window_that_cannot_be_made_is_told_with_what_to_do_where_it_was_removed(makes: bool, told: str) -> None:
-    of = job(Failing(makes), late_events="divert", on_error="dead_letter")
-    run = TestRun(of, engine="embedded").add_record(event(1, "a-10")).restart().add_watermark(at(20))
-    with pytest.raises(CallbackError, match=rf"(?s)Failing.on_recover_window failed: .*{told}.*key +'k'") as failed:
+def test_the_error_of_on_recover_window_says_how_to_retire_the_window(returns_window: bool, message: str) -> None:
+    failing = job(FailingRecovery(returns_window), late_events="divert", on_error="dead_letter")
+    run = TestRun(failing, engine="embedded").add_record(event(1, "a-10")).restart().add_watermark(at(20))
+    with pytest.raises(
+        CallbackError, match=rf"(?s)FailingRecovery.on_recover_window failed: .*{message}.*key +'k'"
+    ) as failed:
         run.run()
     assert "If you removed 'a-10' on purpose, use Job(retired={'a-10'" in str(failed.value)
 
 
-class Aging(Recorded):
-    """Keeps what it has for a minute."""
+class Expiring(Recorded):
+    """Has windows that expire after a minute."""
 
     window = TumblingWindow(timedelta(seconds=10), ttl=timedelta(minutes=1))
     counted = CountWindow(2, ttl=timedelta(minutes=1))
@@ -385,8 +403,8 @@ class Aging(Recorded):
 
 
 @pytest.mark.rule(16)
-def test_what_is_due_comes_before_what_is_gone_however_far_the_watermark_goes(test_run: MakeRun) -> None:
-    run = test_run(job(Aging())).add_record(event(1)).add_watermark(at(3600)).add_record(event(3600))
+def test_due_windows_close_before_their_state_expires_in_any_watermark_step(test_run: MakeRun) -> None:
+    run = test_run(job(Expiring())).add_record(event(1)).add_watermark(at(3600)).add_record(event(3600))
     result = run.add_watermark(at(9000)).run(flush=True)
     assert [record[2:] for record in result.records("results")] == [
         (0, 10, False, 1),
@@ -398,22 +416,22 @@ def test_what_is_due_comes_before_what_is_gone_however_far_the_watermark_goes(te
 
 
 class InMemory(Recorded):
-    """The same window in memory and in the state."""
+    """Has the same window in memory and in stored state."""
 
     window = TumblingWindow(timedelta(seconds=10), Collect(), storage="memory")
-    kept = TumblingWindow(timedelta(seconds=10), Collect())
+    stored = TumblingWindow(timedelta(seconds=10), Collect())
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window.add(subject, event)
-        self.kept.add(subject, event)
+        self.stored.add(subject, event)
 
     @window.on_close
     def closed(self, subject: Subject, window: Window, value: Any) -> None:
         self.record("memory", subject, window, value)
 
-    @kept.on_close
-    def kept_closed(self, subject: Subject, window: Window, value: Any) -> None:
-        self.record("kept", subject, window, value)
+    @stored.on_close
+    def stored_closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("stored", subject, window, value)
 
 
 def in_memory_run(test_run: MakeRun) -> TestRun:
@@ -424,35 +442,39 @@ def values_of(result: TestResult, what: str) -> list[Any]:
     return [(record[1], record[-1]) for record in result.records("results") if record[0] == what]
 
 
-def test_windows_in_memory_are_those_of_the_state_until_a_restart(test_run: MakeRun) -> None:
+def test_windows_in_memory_give_the_same_results_as_stored_windows_without_a_restart(test_run: MakeRun) -> None:
     result = in_memory_run(test_run).add_record(event(3, 3)).end_batch().add_watermark(at(10)).run()
-    assert values_of(result, "memory") == values_of(result, "kept") == [("b", [2]), ("k", [1, 3])]
+    assert values_of(result, "memory") == values_of(result, "stored") == [("b", [2]), ("k", [1, 3])]
     assert (result.keys(), result.counters) == ([], {})
 
 
-def test_windows_in_memory_are_shown_as_others(test_run: MakeRun) -> None:
+def test_a_test_result_shows_windows_in_memory_like_stored_windows(test_run: MakeRun) -> None:
     result = in_memory_run(test_run).run()
-    assert result.state("window", "b") == result.state("kept", "b") == {at(0): [2]}
+    assert result.state("window", "b") == result.state("stored", "b") == {at(0): [2]}
 
 
+@pytest.mark.on_spark("restart")
 def test_windows_in_memory_are_lost_at_a_restart_and_counted_once(test_run: MakeRun) -> None:
     run = in_memory_run(test_run).restart().add_record(event(3, 3)).end_batch()
     assert run.run().counters == {"window.lost": 2}
     result = run.add_watermark(at(10)).run()
-    assert (values_of(result, "memory"), values_of(result, "kept")) == ([("k", [3])], [("b", [2]), ("k", [1, 3])])
+    assert (values_of(result, "memory"), values_of(result, "stored")) == ([("k", [3])], [("b", [2]), ("k", [1, 3])])
     assert (result.keys(), result.counters) == ([], {"window.lost": 2})
 
 
-def test_windows_in_memory_are_lost_in_a_crash_but_for_the_batch_that_is_played_again(test_run: MakeRun) -> None:
+@pytest.mark.on_spark("crash")
+def test_windows_in_memory_are_lost_in_a_crash_except_for_the_reprocessed_batch(test_run: MakeRun) -> None:
     run = in_memory_run(test_run).add_records([event(3, 3), event(4, 4, "c")]).crash(after=1).add_watermark(at(10))
     result = run.run()
     assert values_of(result, "memory") == [("c", [4]), ("k", [3])]
-    assert values_of(result, "kept") == [("b", [2]), ("c", [4]), ("k", [1, 3])]
+    assert values_of(result, "stored") == [("b", [2]), ("c", [4]), ("k", [1, 3])]
     assert result.counters == {"window.lost": 2}
 
 
 @pytest.mark.rule(3)
-def test_a_job_with_windows_in_memory_goes_by_the_clock_after_five_seconds(test_run: MakeRun) -> None:
+def test_the_watermark_of_a_job_with_windows_in_memory_rises_with_the_clock_after_five_seconds(
+    test_run: MakeRun,
+) -> None:
     run = test_run(job(InMemory())).add_records([event(1, 1), event(9, 2)]).end_batch()
     run.advance_processing_time(timedelta(seconds=5.9))
     assert run.run().records("results") == []
@@ -460,7 +482,7 @@ def test_a_job_with_windows_in_memory_goes_by_the_clock_after_five_seconds(test_
     assert values_of(result, "memory") == [("k", [1, 2])]
 
 
-class Diverting(Recorded):
+class DivertsLateEvents(Recorded):
     window = TumblingWindow(timedelta(seconds=10), late="divert")
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -472,8 +494,8 @@ class Diverting(Recorded):
 
 
 @pytest.mark.rule(13)
-def test_late_events_are_diverted_with_the_windows_name(test_run: MakeRun) -> None:
-    run = test_run(job(Diverting())).add_record(event(1)).add_watermark(at(10)).add_record(event(9, "late"))
+def test_late_events_are_diverted_with_the_name_of_the_window(test_run: MakeRun) -> None:
+    run = test_run(job(DivertsLateEvents())).add_record(event(1)).add_watermark(at(10)).add_record(event(9, "late"))
     result = run.run()
     (late,) = result.records("late_events")
     assert (late.by, late.key, late.timestamp, late.value, late.watermark) == ("window", "k", at(9), "late", at(10))
@@ -481,8 +503,8 @@ def test_late_events_are_diverted_with_the_windows_name(test_run: MakeRun) -> No
 
 
 @pytest.mark.rule(13)
-def test_a_job_that_drops_late_events_diverts_those_of_a_window_alone(test_run: MakeRun) -> None:
-    run = test_run(job(Diverting(), late_events="drop", watermark_delay=5)).add_record(event(20)).end_batch()
+def test_late_events_that_the_job_drops_are_not_diverted_by_a_window(test_run: MakeRun) -> None:
+    run = test_run(job(DivertsLateEvents(), late_events="drop", watermark_delay=5)).add_record(event(20)).end_batch()
     result = run.add_records([event(14, "dropped"), event(15, "taken")]).add_watermark(at(16)).run()
     assert result.records("late_events") == []
     run.add_record(event(16, "on time, and its window is open")).add_watermark(at(20)).run()
@@ -491,14 +513,16 @@ def test_a_job_that_drops_late_events_diverts_those_of_a_window_alone(test_run: 
 
 
 @pytest.mark.parametrize("order", [(1, 7, 4), (7, 4, 1), (4, 7, 1)])
-def test_an_event_in_between_makes_one_session_of_two(test_run: MakeRun, order: tuple[int, ...]) -> None:
-    run = test_run(job(All(), watermark_delay=100)).add_records([event(second, View(1.0)) for second in order])
-    found = [record for record in run.add_watermark(at(50)).run().records("results") if record[0] == "session"]
-    assert found == [("session", "k", 1, 10, False, [1.0] * 3)]
+def test_an_event_between_two_sessions_merges_them(test_run: MakeRun, order: tuple[int, ...]) -> None:
+    run = test_run(job(WindowsOfEachKind(), watermark_delay=100)).add_records(
+        [event(second, View(1.0)) for second in order]
+    )
+    results = [record for record in run.add_watermark(at(50)).run().records("results") if record[0] == "session"]
+    assert results == [("session", "k", 1, 10, False, [1.0] * 3)]
 
 
-class Broken(Count):
-    """Fails at the result of two events."""
+class FailingCount(Count):
+    """Fails for the result of two events."""
 
     def result(self, accumulator: int) -> int:
         if accumulator == 2:
@@ -506,8 +530,8 @@ class Broken(Count):
         return accumulator
 
 
-class Breaking(Recorded):
-    window = TumblingWindow(10 * SECOND, Broken())
+class CountsWithFailures(Recorded):
+    window = TumblingWindow(10 * SECOND, FailingCount())
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window.add(subject, event)
@@ -518,10 +542,10 @@ class Breaking(Recorded):
 
 
 @pytest.mark.rule(31)
-def test_a_result_that_its_aggregate_cannot_give_becomes_a_letter_and_other_windows_close(test_run: MakeRun) -> None:
-    run = test_run(job(Breaking(), on_error="dead_letter")).add_records([event(1), event(2), event(11)])
+def test_a_failing_result_of_an_aggregate_is_a_dead_letter_and_other_windows_close(test_run: MakeRun) -> None:
+    run = test_run(job(CountsWithFailures(), on_error="dead_letter")).add_records([event(1), event(2), event(11)])
     result = run.add_watermark(at(60)).run()
     assert [record[2:] for record in result.records("results")] == [(10, 20, False, 1)]
-    (letter,) = result.dead_letters
-    assert (letter.key, letter.error, letter.timestamp) == ("k", "Mistake: two", at(10))
+    (dead_letter,) = result.dead_letters
+    assert (dead_letter.key, dead_letter.error, dead_letter.timestamp) == ("k", "Mistake: two", at(10))
     assert result.keys() == []

@@ -39,7 +39,7 @@ def run(*command: str, cwd: Path | None = None, **environment: str) -> str:
     return done.stdout
 
 
-def test_the_plugin_is_listed_with_where_it_comes_from(amadou: Path) -> None:
+def test_the_plugins_command_lists_an_installed_plugin_with_its_distribution(amadou: Path) -> None:
     listed = run(str(amadou), "plugins", COLUMNS="200")
     (line,) = [line for line in listed.splitlines() if "amadou_sqlite.plugin" in line]
     assert "amadou-sqlite 0.1.0" in line
@@ -47,7 +47,7 @@ def test_the_plugin_is_listed_with_where_it_comes_from(amadou: Path) -> None:
     assert "amadou_register_metrics" in listed
 
 
-def test_its_sink_is_used_by_name(amadou: Path, tmp_path: Path) -> None:
+def test_the_sink_of_an_installed_plugin_is_used_by_its_name(amadou: Path, tmp_path: Path) -> None:
     job = shutil.copytree(VIEWS, tmp_path / "job")
     command = [str(amadou), "run", "views.py", "--engine", "embedded", "--sink", "sums=sqlite:sums.db"]
     for _ in range(2):  # two runs, with the same batch numbers
@@ -59,7 +59,7 @@ def test_its_sink_is_used_by_name(amadou: Path, tmp_path: Path) -> None:
     assert len(sums) == 2 * len({tuple(each.values()) for each in sums})
 
 
-PLAYED_AGAIN = """
+REPROCESSED = """
 from amadou import SinkBatch
 from amadou_sqlite import SqliteSink
 
@@ -72,8 +72,8 @@ for _ in range(2):
 """
 
 
-def test_a_batch_that_is_played_again_is_there_once(amadou: Path, tmp_path: Path) -> None:
-    run(str(amadou.with_name("python")), "-c", PLAYED_AGAIN, cwd=tmp_path)
+def test_a_reprocessed_batch_is_in_the_database_once(amadou: Path, tmp_path: Path) -> None:
+    run(str(amadou.with_name("python")), "-c", REPROCESSED, cwd=tmp_path)
     with sqlite3.connect(tmp_path / "values.db") as database:
         assert database.execute('SELECT value FROM "values"').fetchall() == [("7",)]
 
@@ -109,6 +109,6 @@ run(job, engine="embedded")
 """
 
 
-def test_its_metric_goes_to_other_plugins(amadou: Path, tmp_path: Path) -> None:
-    told = run(str(amadou.with_name("python")), "-c", METRIC, cwd=tmp_path)
-    assert told.split() == ["2.0", "None"]
+def test_other_plugins_receive_the_metric_of_an_installed_plugin(amadou: Path, tmp_path: Path) -> None:
+    printed = run(str(amadou.with_name("python")), "-c", METRIC, cwd=tmp_path)
+    assert printed.split() == ["2.0", "None"]

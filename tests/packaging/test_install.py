@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("amadou", "amadou_runtime", "amadou_plugins")
 
-PLAY = """
+JOB = """
 import json
 from datetime import datetime
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, ValueSpec
@@ -85,24 +85,24 @@ def test_a_package_is_imported_from_the_wheel(package: str, installed: Path, tmp
     assert (file.parent / "py.typed").exists()
 
 
-def test_a_test_run_plays(installed: Path, tmp_path: Path):
-    assert run(str(installed / "python"), "-c", PLAY, cwd=tmp_path) == "[1, 2, 3]\n"
+def test_a_test_run_processes_records_with_the_wheel(installed: Path, tmp_path: Path):
+    assert run(str(installed / "python"), "-c", JOB, cwd=tmp_path) == "[1, 2, 3]\n"
 
 
-def test_the_command_is_there(installed: Path, tmp_path: Path):
+def test_the_wheel_has_the_command_amadou(installed: Path, tmp_path: Path):
     shown = run(str(installed / "amadou"), "--help", cwd=tmp_path)
 
     assert "run" in shown
     assert "describe" in shown
 
 
-def test_the_metadata_says_licence_and_extras(installed: Path, tmp_path: Path):
+def test_the_metadata_names_the_licence_and_the_extras(installed: Path, tmp_path: Path):
     ask = "from importlib.metadata import metadata; print(metadata('amadou'))"
 
-    told = run(str(installed / "python"), "-c", ask, cwd=tmp_path).splitlines()
+    lines = run(str(installed / "python"), "-c", ask, cwd=tmp_path).splitlines()
 
-    assert "License-Expression: Apache-2.0" in told
-    assert {"Provides-Extra: spark", "Provides-Extra: dev"} <= {*told}
+    assert "License-Expression: Apache-2.0" in lines
+    assert {"Provides-Extra: spark", "Provides-Extra: dev"} <= {*lines}
 
 
 def test_a_new_project_has_all_files_of_the_template_and_the_wheel_of_amadou(installed: Path, tmp_path: Path):

@@ -28,7 +28,7 @@ from amadou_plugins.connectors import AvroFormat, HttpSink, JsonLinesSink, Kafka
 from amadou_runtime import TestRun
 from amadou_runtime.command import packed_environment
 from amadou_runtime.command.job_package import _extras_of
-from amadou_runtime.command.packed_environment import Requirements, create_environment, pack_environment
+from amadou_runtime.command.packed_environment import pack_environment
 from amadou_runtime.command.packed_job import named_by_checksum, write_script, write_wheel
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +88,24 @@ def packaged(*arguments: str) -> str:
     return run(sys.executable, "-c", "from amadou_runtime.command.cli import app; app()", "package", *arguments)
 
 
+@pytest.fixture(scope="module")
+def modules_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package of the example without an environment. Tests that change it use a copy."""
+    made = tmp_path_factory.mktemp("package") / "made"
+    packaged(str(EXAMPLE / "views.py"), "--no-environment", "--output", str(made))
+    return made
+
+
+@pytest.fixture(scope="module")
+def with_packed_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A package of the example with its environment, some 400 MB."""
+    made = tmp_path_factory.mktemp("package") / "made"
+    shown = packaged(str(EXAMPLE / "views.py"), "--output", str(made))
+    assert f"Python {sys.version.split()[0]} as /" in shown
+    yield made
+    shutil.rmtree(made)
+
+
 def refusal(*arguments: str) -> str:
     done = amadou("package", *arguments)
     assert done.exit_code == 1, done.output
@@ -121,12 +139,11 @@ def test_without_an_environment_the_modules_include_amadou() -> None:
     ]
 
 
-def test_the_program_runs_the_job_from_the_packed_modules_alone() -> None:
-    packaged(str(EXAMPLE / "views.py"), "--no-environment", "--output", "made")
+def test_the_program_runs_the_job_from_the_packed_modules_alone(modules_only: Path) -> None:
     options = ["--engine", "embedded", "-p", f"VIEWS={EXAMPLE / 'views'}", "--sink", "sums=console"]
-    modules = str(modules_in(Path("made")))
+    modules = str(modules_in(modules_only))
 
-    counts = run(sys.executable, "made/run_packaged_job.py", *options, PYTHONPATH=modules)
+    counts = run(sys.executable, str(modules_only / "run_packaged_job.py"), *options, PYTHONPATH=modules)
     where = run(sys.executable, "-c", "import amadou; print(amadou.__file__)", PYTHONPATH=modules)
 
     assert counts.count("sums: ") == 20
@@ -134,7 +151,7 @@ def test_the_program_runs_the_job_from_the_packed_modules_alone() -> None:
     assert [each.version for each in distributions(name="amadou", path=[modules])] == [version("amadou")]
 
 
-def test_a_module_keeps_its_encoding() -> None:
+def test_a_packed_module_has_its_encoding() -> None:
     text = (EXAMPLE / "views.py").read_text()
     Path("views.py").write_text(f"# coding: latin-1\nCAFE = 'caf\xe9'\n{text}", encoding="latin-1")
     packaged("views.py", "--no-environment", "--output", "made")
@@ -217,9 +234,9 @@ def test_the_script_passes_options_to_spark_submit_and_to_the_job(tmp_path: Path
     name = with_environment(made, "marker")
 
     command = [str(made / "submit.sh"), "--conf", "a=b c", "--", "--once", "-p", "X=--"]
-    told = run(*command, PATH=path).splitlines()
+    printed = run(*command, PATH=path).splitlines()
 
-    assert told == [
+    assert printed == [
         str(made),
         *("[--name]", "[it's a job]", "[--py-files]", "[modules-1.zip]"),
         *("[--archives]", f"[{name}.tar.gz#{name}]"),
@@ -230,9 +247,9 @@ def test_the_script_passes_options_to_spark_submit_and_to_the_job(tmp_path: Path
     assert run(str(made / "submit.sh"), PATH=path).splitlines()[-1] == "[run_packaged_job.py]"
 
 
-def values_of(option: str, told: list[str]) -> list[str]:
+def values_of(option: str, printed: list[str]) -> list[str]:
     """The values of an option that the script has passed to `spark-submit`."""
-    return [value[1:-1] for name, value in pairwise(told) if name == f"[{option}]"]
+    return [value[1:-1] for name, value in pairwise(printed) if name == f"[{option}]"]
 
 
 @pytest.mark.parametrize("form", ["{} {}", "{}={}"])
@@ -242,19 +259,19 @@ def test_the_script_adds_modules_and_archives_to_those_of_the_job(tmp_path: Path
     options = [("--py-files", "a.zip"), ("--archives", "b.tgz#b"), ("--py-files", "c.py,d.py")]
     words = [word for option in options for word in form.format(*option).split()]
 
-    told = run(str(made / "submit.sh"), *words, "--", "--once", PATH=path).splitlines()
+    printed = run(str(made / "submit.sh"), *words, "--", "--once", PATH=path).splitlines()
 
-    assert values_of("--py-files", told) == ["modules-1.zip,a.zip,c.py,d.py"]
-    assert values_of("--archives", told) == [f"{name}.tar.gz#{name},b.tgz#b"]
-    assert told[-2:] == ["[run_packaged_job.py]", "[--once]"]
+    assert values_of("--py-files", printed) == ["modules-1.zip,a.zip,c.py,d.py"]
+    assert values_of("--archives", printed) == [f"{name}.tar.gz#{name},b.tgz#b"]
+    assert printed[-2:] == ["[run_packaged_job.py]", "[--once]"]
 
     write_script(made / "submit.sh", "job", "modules-1.zip", None)
-    told = run(str(made / "submit.sh"), *words, PATH=path).splitlines()
-    assert values_of("--archives", told) == ["b.tgz#b"]
+    printed = run(str(made / "submit.sh"), *words, PATH=path).splitlines()
+    assert values_of("--archives", printed) == ["b.tgz#b"]
     assert "[--archives]" not in run(str(made / "submit.sh"), PATH=path).splitlines()
 
 
-def test_a_package_in_a_directory_of_another_user_is_an_error_in_one_line(tmp_path: Path, path: str) -> None:
+def test_a_script_that_cannot_unpack_its_environment_ends_with_an_error_in_one_line(tmp_path: Path, path: str) -> None:
     made = tmp_path / "made"
     with_environment(made, "marker")
     mktemp = tmp_path / "bin" / "mktemp"  # root may write to all directories
@@ -296,7 +313,7 @@ def test_an_environment_that_cannot_be_unpacked_leaves_nothing(tmp_path: Path, p
     assert (made / name / "marker").exists()
 
 
-def test_starts_at_the_same_moment_unpack_the_environment_side_by_side(tmp_path: Path, path: str) -> None:
+def test_two_starts_at_the_same_moment_unpack_the_environment_once(tmp_path: Path, path: str) -> None:
     made = tmp_path / "made"
     name = with_environment(made, "marker")
     tar = tmp_path / "bin" / "tar"  # the other start is faster
@@ -315,8 +332,8 @@ def test_the_wheel_of_the_installed_amadou_can_be_installed(tmp_path: Path) -> N
     run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), str(wheel))
 
     ask = "import amadou; from importlib.metadata import version; print(amadou.__file__, version('amadou'))"
-    told = run(sys.executable, "-c", ask, PYTHONPATH=str(tmp_path / "site")).split()
-    assert told == [str(tmp_path / "site" / "amadou" / "__init__.py"), version("amadou")]
+    printed = run(sys.executable, "-c", ask, PYTHONPATH=str(tmp_path / "site")).split()
+    assert printed == [str(tmp_path / "site" / "amadou" / "__init__.py"), version("amadou")]
     assert (tmp_path / "site" / "bin" / "amadou").exists()
 
 
@@ -354,18 +371,25 @@ def installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *options: str) -> 
 def test_the_project_and_extras_are_installed_in_the_versions_of_this_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    kept: dict[str, str] = {}
-    monkeypatch.setattr(packed_environment, "_installed_versions", lambda: [kept.setdefault("x", "orjson==3\n")])
+    written: list[str] = []
+
+    def versions() -> list[str]:
+        written.append("orjson==3\n")
+        return written
+
+    monkeypatch.setattr(packed_environment, "_installed_versions", versions)
     wheel, project, option, constraints = installs(monkeypatch, tmp_path, "--extra", "sketches")
     assert wheel.endswith("-py3-none-any.whl[cluster,sketches]")
     assert project == str(tmp_path)
     assert option == "--constraint"
     assert constraints.endswith("constraints.txt")
-    assert kept
+    assert written
 
 
 @pytest.mark.usefixtures("package")
-def test_a_requirements_file_decides_on_the_versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_requirements_file_decides_which_versions_are_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     Path("locked.txt").touch()
     arguments = installs(monkeypatch, tmp_path, "--requirements", "locked.txt")
     assert arguments[-2:] == ["--requirement", "locked.txt"]
@@ -380,7 +404,7 @@ def test_the_constraints_name_installed_packages_but_not_amadou_and_spark() -> N
     assert not {"amadou", "pyspark", "pip"} & {*names}
 
 
-def test_the_connectors_of_a_job_decide_on_extras() -> None:
+def test_the_connectors_of_a_job_decide_which_extras_are_installed() -> None:
     sinks: dict[str, Any] = {"sums": [KafkaSink("host:1", "sums"), JsonLinesSink("sums/"), HttpSink("http://host/")]}
     several = Job("several", job.handler, {"views": MemorySource()}, sinks)
     assert _extras_of(several) == {"http", "kafka"}
@@ -394,7 +418,7 @@ def test_the_connectors_of_a_job_decide_on_extras() -> None:
 def test_a_package_replaces_an_earlier_one() -> None:
     views = Path(shutil.copy(EXAMPLE / "views.py", "views.py"))
     packaged("views.py", "--no-environment", "--output", "made")
-    kept = {
+    earlier = {
         "environment-0123456789ab",
         "environment-0123456789ab.tar.gz",
         "notes.txt",
@@ -407,13 +431,13 @@ def test_a_package_replaces_an_earlier_one() -> None:
 
     packaged("views.py", "--no-environment", "--output", "made")
 
-    (new,) = {path.name for path in Path("made").iterdir()} - kept - {"run_packaged_job.py", "submit.sh"}
+    (new,) = {path.name for path in Path("made").iterdir()} - earlier - {"run_packaged_job.py", "submit.sh"}
     assert "views.py" in names_in(Path("made", new))
     assert new in Path("made", "submit.sh").read_text()
 
 
 @pytest.mark.parametrize("file", ["notes.txt", "submit.sh"])
-def test_other_directories_and_files_are_left_alone(file: str) -> None:
+def test_a_directory_that_is_not_a_package_is_not_changed(file: str) -> None:
     Path("made").mkdir()
     Path("made", file).write_text("mine")
     expected = "made exists and was not written by amadou package: choose a different --output\n"
@@ -430,8 +454,10 @@ def test_a_directory_that_cannot_be_made_is_an_error_in_one_line() -> None:
     )
 
 
-def test_a_package_that_cannot_be_moved_leaves_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    packaged(str(EXAMPLE / "views.py"), "--no-environment", "--output", "made")
+def test_a_package_that_cannot_be_moved_leaves_the_earlier_one(
+    modules_only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(modules_only, "made")
     before = {path.name: path.read_bytes() for path in Path("made").iterdir()}
 
     def full(source: Path, directory: str) -> None:
@@ -453,31 +479,29 @@ def test_an_extra_that_amadou_does_not_have_is_an_error_in_one_line() -> None:
     assert re.match(r"amadou has no extra 'kafak': use one of cluster, .*kafka", message)
 
 
-def test_if_pip_fails_its_error_is_shown_and_the_earlier_package_stays(tmp_path: Path) -> None:
-    packaged(str(EXAMPLE / "views.py"), "--no-environment", "--output", "made")
+def test_if_pip_finds_no_package_its_last_error_is_shown_and_the_earlier_package_stays(modules_only: Path) -> None:
+    shutil.copytree(modules_only, "made")
     before = modules_in(Path("made"))
-    # an option and no package: pip reads the file before it asks an index
-    Path("wrong.txt").write_text("--no-such-option\n")
+    Path("none.txt").write_text("--no-index\nno-such-package-here==1\n")
 
-    message = refusal(str(EXAMPLE / "views.py"), "--output", "made", "--requirements", "wrong.txt")
+    message = refusal(str(EXAMPLE / "views.py"), "--output", "made", "--requirements", "none.txt")
 
-    assert message.startswith("pip install failed: ")
-    assert "--no-such-option" in message
+    assert message.startswith("pip install failed: ERROR: No matching distribution")
     assert modules_in(Path("made")) == before
 
 
-def test_if_pip_finds_no_package_its_last_error_is_shown(tmp_path: Path) -> None:
-    Path("none.txt").write_text("--no-index\nno-such-package-here==1\n")
-    with pytest.raises(packed_environment.ProjectError, match=r"^pip install failed: ERROR: No matching distribution"):
-        create_environment(tmp_path / "venv", Requirements(["cluster"], None, [Path("none.txt")]), tmp_path)
+def test_if_a_command_fails_without_an_error_its_last_line_is_shown() -> None:
+    script = "import sys; print('usage: pip\\n\\nno such option', file=sys.stderr); sys.exit(2)"
+    with pytest.raises(packed_environment.ProjectError, match=r"^pip install failed: no such option$"):
+        packed_environment._run("pip install", sys.executable, "-c", script)
 
 
 @pytest.mark.spark
-def test_the_script_runs_the_example_on_a_cluster_whose_machines_have_only_spark(tmp_path: Path) -> None:
+def test_the_script_runs_the_example_on_a_cluster_whose_machines_have_only_spark(
+    with_packed_environment: Path, tmp_path: Path
+) -> None:
     spark_home = Path(pytest.importorskip("pyspark").__file__).parent
-    shown = packaged(str(EXAMPLE / "views.py"), "--output", str(tmp_path / "made"))
-    assert f"Python {sys.version.split()[0]} as /" in shown
-    (path,) = Path(tmp_path, "made").glob("environment-*.tar.gz")
+    (path,) = with_packed_environment.glob("environment-*.tar.gz")
     with tarfile.open(path) as archive:
         packages = {name.split("/")[3] for name in archive.getnames() if name.count("/") == 3}
     assert {"amadou", "amadou_plugins", "amadou_runtime", "pandas", "pyarrow"} <= packages
@@ -486,15 +510,16 @@ def test_the_script_runs_the_example_on_a_cluster_whose_machines_have_only_spark
     (tmp_path / "elsewhere").mkdir()
     with cluster(spark_home, tmp_path) as made:
         submit = [
-            *(str(tmp_path / "made" / "submit.sh"), "--master", made.url, "--executor-memory", "800m"),
-            *("--conf", "spark.driver.host=127.0.0.1", "--"),
+            *(str(with_packed_environment / "submit.sh"), "--master", made.url, "--executor-memory", "800m"),
+            # one executor, because each of them unpacks the environment
+            *("--total-executor-cores", "1", "--conf", "spark.driver.host=127.0.0.1", "--"),
             *("--once", "-p", f"VIEWS={EXAMPLE / 'views'}", "-p", f"SUMS={tmp_path / 'sums'}"),
             *("--checkpoint", str(tmp_path / "checkpoint")),
         ]
         # the packed environment has precedence over the variable
         environment = {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": "/nowhere", "SPARK_LOCAL_IP": "127.0.0.1"}
         with process(tmp_path / "elsewhere" / "submit.log", *submit, **environment) as submitted:
-            code = submitted.wait(300)
+            code = submitted.wait(600)
         assert code == 0, (tmp_path / "elsewhere" / "submit.log").read_text()[-3000:] + logs(tmp_path)
         programs = [
             path for name in ("one", "two") for path in (tmp_path / name).glob("app-*/*/environment-*/bin/python")
@@ -504,18 +529,18 @@ def test_the_script_runs_the_example_on_a_cluster_whose_machines_have_only_spark
     assert_sums_of_example(tmp_path / "sums")
 
 
+@pytest.mark.qualify
 @pytest.mark.spark
 def test_the_script_runs_the_example_on_yarn_until_the_driver_receives_sigterm(
-    yarn: Path, hdfs: str, tmp_path: Path
+    with_packed_environment: Path, yarn: Path, hdfs: str, tmp_path: Path
 ) -> None:
     spark_home = Path(pytest.importorskip("pyspark").__file__).parent
-    packaged(str(EXAMPLE / "views.py"), "--output", str(tmp_path / "made"))
     memory = ["--driver-memory", "512m", "--executor-memory", "512m", "--num-executors", "1"]
     # otherwise Spark uploads its jars, and makes directories in the home directory
     places = [f"spark.yarn.jars=local:{spark_home}/jars/*", f"spark.yarn.stagingDir={tmp_path.as_uri()}"]
     checkpoint = f"{hdfs}/{uuid4()}"
     submit = [
-        *(str(tmp_path / "made" / "submit.sh"), "--master", "yarn", "--deploy-mode", "cluster", *memory),
+        *(str(with_packed_environment / "submit.sh"), "--master", "yarn", "--deploy-mode", "cluster", *memory),
         *("--conf", places[0], "--conf", places[1], "--"),
         *("-p", f"VIEWS={EXAMPLE / 'views'}", "-p", f"SUMS={tmp_path / 'sums'}", "--checkpoint", checkpoint),
     ]

@@ -19,8 +19,9 @@ from urllib.request import Request, urlopen
 import pytest
 from attrs import frozen
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource
 from tests.services import SCRIPT, OwnService, need, own_service
+from tests.topics import make_topic
 
 from amadou import Secret
 from amadou.errors import SinkError
@@ -33,15 +34,32 @@ class Sum:
     sum: int
 
 
+VARIABLES = {
+    "kafka": "AMADOU_KAFKA",
+    "schema-registry": "AMADOU_SCHEMA_REGISTRY",
+    "postgres": "AMADOU_POSTGRES",
+    "hdfs": "AMADOU_HDFS",
+    "yarn": "AMADOU_YARN_CONF",
+    "s3": "AMADOU_S3",
+}
+"""The services, and a variable that each of them sets."""
+ALL, SMALL = [*VARIABLES], ["postgres", "s3"]
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    need("Kafka", "AMADOU_KAFKA")
-    need("PostgreSQL", "AMADOU_POSTGRES")
-    need("HDFS", "AMADOU_HDFS")
-    need("YARN", "AMADOU_YARN_CONF")
-    need("S3", "AMADOU_S3")
     yield tmp_path
     services("stop", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def with_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with a PostgreSQL that has been started."""
+    need("PostgreSQL", "AMADOU_POSTGRES")
+    directory = tmp_path_factory.mktemp("postgres")
+    assert services("start", directory, "postgres") == (0, "postgres\n")
+    yield directory
+    services("stop", directory)
 
 
 def services(command: str, directory: Path, *names: str) -> tuple[int, str]:
@@ -51,78 +69,85 @@ def services(command: str, directory: Path, *names: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def variables_in(directory: Path) -> dict[str, str]:
+    """The environment variables of the running services."""
+    lines = (directory / "env").read_text().splitlines()
+    return dict(line.removeprefix("export ").split("=", 1) for line in lines)
+
+
 def processes_of(directory: Path) -> list[str]:
     """The command lines that name a directory."""
     shown = subprocess.run(["ps", "-ww", "-eo", "args="], stdout=subprocess.PIPE, text=True, check=True).stdout
     return [line for line in shown.splitlines() if str(directory) in line]
 
 
-def assert_postgres_sink_takes(variables: dict[str, str]) -> None:
+def assert_postgres_sink_logs_in(variables: dict[str, str]) -> None:
     sink = PostgresSink(
         variables["AMADOU_POSTGRES_URL"],
         "sums",
         username=variables["AMADOU_POSTGRES_USER"],
         password=Secret(variables["AMADOU_POSTGRES_PASSWORD"]),
     )
-    with pytest.raises(SinkError, match="the database amadou has no table sums"):  # it was let in
+    with pytest.raises(SinkError, match="the database amadou has no table sums"):
         sink.check("sums", Sum)
 
 
-def assert_kafka_keeps_records_of_any_time(address: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
+@pytest.mark.parametrize("names", [SMALL, pytest.param(ALL, marks=pytest.mark.qualify)], ids=["small", "all"])
+def test_services_start_and_stop_and_leave_no_process(names: list[str], directory: Path):
+    for name in names:
+        need(name, VARIABLES[name])
+    chosen = [] if names == ALL else names
+    assert services("start", directory, *chosen) == (0, "".join(f"{name}\n" for name in names))
+    env = (directory / "env").read_text()
+    status, shown = services("status", directory, *chosen)
+    assert (status, len(processes_of(directory))) == (0, len(names))
+    assert [line.split(": ")[0] for line in shown.splitlines()] == names
+    assert all(line.split()[1].rstrip(",") in env for line in shown.splitlines())
+    assert_postgres_sink_logs_in(variables_in(directory))
+
+    assert services("start", directory, *chosen) == (0, "")  # they run already
+
+    assert services("stop", directory, *chosen) == (0, "")
+    assert processes_of(directory) == []
+    assert services("status", directory, *chosen) == (1, "".join(f"{name}: stopped\n" for name in names))
+    assert set(variables_in(directory)) <= {"AMADOU_DELTA_JARS", "AMADOU_ICEBERG_JARS"}
+
+
+def test_kafka_keeps_records_of_any_time(kafka: str):
+    admin = AdminClient({"bootstrap.servers": kafka})
     broker = ConfigResource(ConfigResource.Type.BROKER, "1")
     settings = admin.describe_configs([broker])[broker].result()
     assert settings["log.retention.ms"].value == "-1"
-    admin.create_topics([NewTopic("old", 1)])["old"].result()
-    producer = Producer({"bootstrap.servers": address})
-    for timestamp in (946_684_800_000, 4_102_444_800_000):  # of the years 2000 and 2100
-        producer.produce("old", b"", timestamp=timestamp, on_delivery=lambda error, _: refusals.append(error))
     refusals: list[object] = []
+    producer, topic = Producer({"bootstrap.servers": kafka}), make_topic(kafka)
+    for timestamp in (946_684_800_000, 4_102_444_800_000):  # of the years 2000 and 2100
+        producer.produce(topic, b"", timestamp=timestamp, on_delivery=lambda error, _: refusals.append(error))
     producer.flush(30)
     assert refusals == [None, None]
 
 
-def test_services_start_and_stop_and_leave_nothing_running(directory: Path):
-    names = ["kafka", "schema-registry", "postgres", "hdfs", "yarn", "s3"]
-    assert services("start", directory) == (0, "".join(f"{name}\n" for name in names))
-    env = (directory / "env").read_text()
-    status, told = services("status", directory)
-    assert (status, len(processes_of(directory))) == (0, len(names))
-    assert [line.split(": ")[0] for line in told.splitlines()] == names
-    assert all(line.split()[1].rstrip(",") in env for line in told.splitlines())
+def test_a_service_has_the_same_address_after_a_restart(with_postgres: Path):
+    env = (with_postgres / "env").read_text()
+    services("stop", with_postgres)
+    assert (with_postgres / "env").read_text() != env
 
-    variables = dict(line.removeprefix("export ").split("=", 1) for line in env.splitlines())
-    assert_postgres_sink_takes(variables)
-    assert_kafka_keeps_records_of_any_time(variables["AMADOU_KAFKA"])
+    services("start", with_postgres, "postgres")
 
-    assert services("start", directory) == (0, "")  # they run already
-
-    assert services("stop", directory) == (0, "")
-    assert processes_of(directory) == []
-    assert services("status", directory) == (1, "".join(f"{name}: stopped\n" for name in names))
-    variables = [line.removeprefix("export ").split("=")[0] for line in (directory / "env").read_text().splitlines()]
-    assert set(variables) <= {"AMADOU_DELTA_JARS", "AMADOU_ICEBERG_JARS"}
+    assert (with_postgres / "env").read_text() == env
 
 
-def test_services_come_back_at_the_same_address(directory: Path):
-    services("start", directory, "postgres")
-    env = (directory / "env").read_text()
-    services("stop", directory)
+def test_a_service_that_was_killed_starts_again(with_postgres: Path):
+    os.kill(int((with_postgres / "postgres" / "pid").read_text()), signal.SIGQUIT)
+    services("stop", with_postgres)  # waits for its end
 
-    services("start", directory, "postgres")
-
-    assert (directory / "env").read_text() == env
+    assert services("start", with_postgres, "postgres") == (0, "postgres\n")
 
 
-def test_a_killed_service_is_seen_and_starts_again(directory: Path):
-    services("start", directory, "postgres")
-    os.kill(int((directory / "postgres" / "pid").read_text()), signal.SIGQUIT)
-    services("stop", directory)  # waits for its end
-
-    assert services("start", directory, "postgres") == (0, "postgres\n")
+def test_only_their_owner_can_read_the_passwords_of_services(with_postgres: Path):
+    assert (with_postgres / "env").stat().st_mode & 0o077 == 0
 
 
-def test_another_process_with_a_services_number_is_left_alone(directory: Path):
+def test_stopping_a_service_does_not_stop_another_process_with_its_process_id(directory: Path):
     (directory / "postgres").mkdir(parents=True)
     with subprocess.Popen(["sleep", "60"]) as other:
         (directory / "postgres" / "pid").write_text(str(other.pid))
@@ -140,10 +165,10 @@ def own_hdfs(tmp_path: Path) -> Iterator[OwnService]:
     yield from own_service("hdfs", tmp_path / "own")
 
 
-@pytest.fixture
-def own_s3(tmp_path: Path) -> Iterator[OwnService]:
+@pytest.fixture(scope="module")
+def own_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnService]:
     need("S3", "AMADOU_S3")
-    yield from own_service("s3", tmp_path / "own")
+    yield from own_service("s3", tmp_path_factory.mktemp("s3") / "own")
 
 
 def send(method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
@@ -173,6 +198,7 @@ def send_signed(
     return send(method, f"{s3.variables['AMADOU_S3']}/{path}", body, signed)
 
 
+@pytest.mark.qualify
 def test_a_killed_hdfs_retains_its_files(own_hdfs: OwnService, tmp_path: Path):
     port = json.loads((tmp_path / "own" / "hdfs" / "settings.json").read_text())["http_port"]
     file = f"http://127.0.0.1:{port}/webhdfs/v1/folder/file?user.name={getuser()}"
@@ -206,13 +232,7 @@ def test_the_s3_server_checks_logins_buckets_and_conditions(own_s3: OwnService):
     assert send_signed(own_s3, "GET", "missing/object")[0] == 404
 
 
-def test_passwords_are_for_their_owner_only(directory: Path):
-    services("start", directory, "postgres")
-
-    assert (directory / "env").stat().st_mode & 0o077 == 0
-
-
-def test_an_unknown_service_names_those_there_are(tmp_path: Path):
+def test_the_error_of_an_unknown_service_names_those_that_exist(tmp_path: Path):
     call = [sys.executable, SCRIPT, "start", "mysql", "--directory", tmp_path]
 
     done = subprocess.run(call, stderr=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""What holds for every aggregate: order, splits, batches, storage, pickling and names."""
+"""Behaviour of all aggregates: order, merging, batches, storage, pickling and names."""
 
 import operator
 import pickle
@@ -154,7 +154,7 @@ def stored(accumulator: Any) -> Any:
     return unpack(pack(accumulator))
 
 
-def looped(aggregate: Aggregate[Any, Any], events: Sequence[KeyedEvent[Any]]) -> bytes:
+def result_one_by_one(aggregate: Aggregate[Any, Any], events: Sequence[KeyedEvent[Any]]) -> bytes:
     accumulator = aggregate.create()
     for event in events:
         accumulator = aggregate.add(accumulator, event)
@@ -176,7 +176,7 @@ def merged(aggregate: Aggregate[Any, Any], parts: list[Any], chance: random.Rand
     return parts[0]
 
 
-def taken(aggregate: Aggregate[Any, Any], events: Sequence[KeyedEvent[Any]], chance: random.Random) -> Any:
+def accumulated(aggregate: Aggregate[Any, Any], events: Sequence[KeyedEvent[Any]], chance: random.Random) -> Any:
     accumulator = aggregate.create()
     for part in split(events, chance):
         if chance.random() < 0.5:
@@ -193,47 +193,53 @@ def taken(aggregate: Aggregate[Any, Any], events: Sequence[KeyedEvent[Any]], cha
 
 @settings(max_examples=80, deadline=None)
 @given(events=events, seed=seeds)
-def test_a_result_depends_neither_on_order_nor_on_merging(events: list[KeyedEvent[Any]], seed: int) -> None:
+def test_results_do_not_depend_on_the_order_and_merging_of_events(events: list[KeyedEvent[Any]], seed: int) -> None:
     for aggregate in FREE:
         assert aggregate.mergeable
         assert not aggregate.ordered
         chance = random.Random(seed)
-        expected = looped(aggregate, events)
+        expected = result_one_by_one(aggregate, events)
         shuffled = chance.sample(events, len(events))
-        parts = [taken(aggregate, part, chance) for part in split(shuffled, chance)]
+        parts = [accumulated(aggregate, part, chance) for part in split(shuffled, chance)]
         assert pack(aggregate.result(stored(merged(aggregate, parts, chance)))) == expected
 
 
 @settings(max_examples=50, deadline=None)
 @given(events=events, seed=seeds)
-def test_an_ordered_result_does_not_depend_on_merging_neighbours(events: list[KeyedEvent[Any]], seed: int) -> None:
+def test_results_of_ordered_aggregates_do_not_depend_on_merging_neighbours(
+    events: list[KeyedEvent[Any]], seed: int
+) -> None:
     for aggregate in ORDERED:
         assert aggregate.mergeable
         assert aggregate.ordered
         chance = random.Random(seed)
-        parts = [taken(aggregate, part, chance) for part in split(events, chance)]
-        assert pack(aggregate.result(stored(merged(aggregate, parts, chance)))) == looped(aggregate, events)
+        parts = [accumulated(aggregate, part, chance) for part in split(events, chance)]
+        assert pack(aggregate.result(stored(merged(aggregate, parts, chance)))) == result_one_by_one(aggregate, events)
 
 
 @settings(max_examples=50, deadline=None)
 @given(events=events, seed=seeds)
-def test_many_events_at_once_give_what_they_give_one_by_one(events: list[KeyedEvent[Any]], seed: int) -> None:
+def test_adding_many_events_at_once_gives_the_result_of_adding_them_one_by_one(
+    events: list[KeyedEvent[Any]], seed: int
+) -> None:
     for aggregate in ALL:
-        expected = looped(aggregate, events)
+        expected = result_one_by_one(aggregate, events)
         assert pack(aggregate.result(aggregate.add_all(aggregate.create(), events))) == expected
-        assert pack(aggregate.result(taken(aggregate, events, random.Random(seed)))) == expected
+        assert pack(aggregate.result(accumulated(aggregate, events, random.Random(seed)))) == expected
 
 
 @settings(max_examples=50, deadline=None)
 @given(events=events, seed=seeds)
-def test_a_column_is_as_its_accumulators(events: list[KeyedEvent[Any]], seed: int) -> None:
+def test_a_column_of_accumulators_gives_the_results_of_single_accumulators(
+    events: list[KeyedEvent[Any]], seed: int
+) -> None:
     keys, timestamps, values = (list(column) for column in zip(*events, strict=True)) if events else ([], [], [])
     chance = random.Random(seed)
     at = chance.choices(range(3), k=len(events))
     columns = EventColumns(keys, values, list(map(to_micros, timestamps)))
     for aggregate in ALL:
         some = [[event for position, event in zip(at, events, strict=True) if position == number] for number in (0, 1)]
-        expected = [looped(aggregate, part) for part in some]
+        expected = [result_one_by_one(aggregate, part) for part in some]
         column = aggregate.column([])
         aggregate.extend(column, 3)
         aggregate.add_each(column, at, columns)
@@ -254,20 +260,20 @@ def test_a_column_is_as_its_accumulators(events: list[KeyedEvent[Any]], seed: in
 
 @settings(max_examples=25, deadline=None)
 @given(left=events, right=events, more=events)
-def test_what_was_merged_from_stays_as_it_was(
+def test_merging_does_not_change_the_other_accumulator(
     left: list[KeyedEvent[Any]],
     right: list[KeyedEvent[Any]],
     more: list[KeyedEvent[Any]],
 ) -> None:
     for aggregate in MERGEABLE:
-        kept = aggregate.add_all(aggregate.create(), right)
-        expected = pack(aggregate.result(stored(kept)))
+        merged_from = aggregate.add_all(aggregate.create(), right)
+        expected = pack(aggregate.result(stored(merged_from)))
         for first in (left, []):
-            both = aggregate.merge(aggregate.add_all(aggregate.create(), first), kept)
+            both = aggregate.merge(aggregate.add_all(aggregate.create(), first), merged_from)
             for event in more:
                 both = aggregate.add(both, event)
             aggregate.add_all(both, more)
-            assert pack(aggregate.result(stored(kept))) == expected
+            assert pack(aggregate.result(stored(merged_from))) == expected
 
 
 @pytest.mark.parametrize("aggregate", ALL, ids=repr)
@@ -277,7 +283,7 @@ def test_an_aggregate_can_be_pickled(aggregate: Aggregate[Any, Any]) -> None:
     assert again == aggregate
     numbers = dict.fromkeys(("x", "w", "floats", "mild", "ints", "y", "decimal"), 1.5)
     event = KeyedEvent("key", START, {**numbers, "duration": timedelta(1), "text": "a", "any": b"b"})
-    assert looped(again, [event]) == looped(aggregate, [event])
+    assert result_one_by_one(again, [event]) == result_one_by_one(aggregate, [event])
 
 
 @pytest.mark.parametrize(
@@ -301,16 +307,16 @@ def test_an_aggregate_can_be_pickled(aggregate: Aggregate[Any, Any]) -> None:
     ],
     ids=repr,
 )
-def test_missing_values_are_as_no_events(aggregate: Aggregate[Any, Any], nothing: Any) -> None:
+def test_missing_values_are_ignored_by_aggregates(aggregate: Aggregate[Any, Any], nothing: Any) -> None:
     assert aggregate.result(aggregate.create()) == nothing
-    told = (None, float("nan"), Decimal("NaN"), numpy.float32("nan"), pandas.NaT)
-    missing = [KeyedEvent("key", START, {"x": value, "y": 1}) for value in told]
+    absent = (None, float("nan"), Decimal("NaN"), numpy.float32("nan"), pandas.NaT)
+    missing = [KeyedEvent("key", START, {"x": value, "y": 1}) for value in absent]
     if aggregate != Count():
         assert aggregate.result(aggregate.add_all(aggregate.create(), missing)) == nothing
 
 
 @pytest.mark.parametrize("aggregate", UNMERGEABLE, ids=repr)
-def test_what_cannot_be_merged_says_so(aggregate: Aggregate[Any, Any]) -> None:
+def test_merging_accumulators_of_an_aggregate_that_is_not_mergeable_is_an_error(aggregate: Aggregate[Any, Any]) -> None:
     assert not aggregate.mergeable
     with pytest.raises(AggregateError, match="cannot merge accumulators"):
         aggregate.merge(aggregate.create(), aggregate.create())
@@ -330,7 +336,7 @@ def test_what_cannot_be_merged_says_so(aggregate: Aggregate[Any, Any]) -> None:
         (CompositeAggregate({"n": Count()}), "CompositeAggregate({'n': Count()})"),
     ],
 )
-def test_an_aggregate_shows_its_settings(aggregate: Aggregate[Any, Any], shown: str) -> None:
+def test_the_repr_of_an_aggregate_shows_its_settings(aggregate: Aggregate[Any, Any], shown: str) -> None:
     assert repr(aggregate) == shown
 
 
@@ -345,17 +351,17 @@ class Longest(Aggregate[str, str]):
         return accumulator
 
 
-def test_an_own_aggregate_needs_little() -> None:
+def test_an_aggregate_of_the_user_needs_create_add_and_result() -> None:
     longest = Longest()
-    told = [KeyedEvent("key", START, {"text": text}) for text in ("a", "ccc", "bb")]
-    assert longest.result(longest.add_all(longest.create(), told)) == "ccc"
+    test_events = [KeyedEvent("key", START, {"text": text}) for text in ("a", "ccc", "bb")]
+    assert longest.result(longest.add_all(longest.create(), test_events)) == "ccc"
     assert repr(longest) == "Longest()"
     with pytest.raises(AggregateError, match="define merge, or set mergeable = False"):
         longest.merge("", "")
 
 
 class Span:
-    """Has the methods of an aggregate, and no base class."""
+    """Has the methods of an aggregate, but not its base class."""
 
     def create(self) -> list[int]:
         return []
@@ -380,28 +386,28 @@ class Unmergeable:
         return "Unmergeable"
 
 
-def test_what_has_the_methods_of_an_aggregate_is_one() -> None:
-    told = [KeyedEvent("key", START, value) for value in (3, 10, 5)]
+def test_an_object_with_the_methods_of_an_aggregate_is_an_aggregate() -> None:
+    test_events = [KeyedEvent("key", START, value) for value in (3, 10, 5)]
     span = pickle.loads(pickle.dumps(aggregate_of(Span())))
-    left, right = span.add_all(span.create(), told[:2]), span.add(span.create(), told[2])
+    left, right = span.add_all(span.create(), test_events[:2]), span.add(span.create(), test_events[2])
     assert span.result(span.merge(left, right)) == 7
     assert (span.mergeable, span.ordered, span.fields, repr(span)) == (True, False, None, "Span()")
     several = aggregate_of({"n": Count(), "span": Unmergeable()})
-    assert several.result(several.add_all(several.create(), told)) == {"n": 3, "span": 7}
+    assert several.result(several.add_all(several.create(), test_events)) == {"n": 3, "span": 7}
     assert (several.mergeable, several.ordered) == (False, True)
     assert repr(several) == "CompositeAggregate({'n': Count(), 'span': Unmergeable})"
     with pytest.raises(AggregateError, match="Unmergeable cannot merge accumulators"):
         aggregate_of(Unmergeable()).merge([1, 2], [3, 4])
 
 
-def test_windows_take_what_has_the_methods_of_an_aggregate() -> None:
-    told = [KeyedEvent("key", START + second * SECOND, value) for second, value in ((3, 10), (1, 4), (2, 7))]
+def test_windows_accept_an_object_with_the_methods_of_an_aggregate() -> None:
+    test_events = [KeyedEvent("key", START + second * SECOND, value) for second, value in ((3, 10), (1, 4), (2, 7))]
     for aggregate in (Span(), Unmergeable()):
         run = TestRun(job(windowing(SessionWindow, gap=SECOND, value=aggregate)))
-        assert [value for _, _, value in results(run.add_records(told).run(flush=True))] == [6]
+        assert [value for _, _, value in results(run.add_records(test_events).run(flush=True))] == [6]
 
 
-def test_a_method_that_is_missing_is_named() -> None:
+def test_the_error_for_an_incomplete_aggregate_names_the_missing_methods() -> None:
     class Half:
         create, add = Span.create, Span.add
 
@@ -423,23 +429,23 @@ def test_a_method_that_is_missing_is_named() -> None:
         aggregate_of(Span)
 
 
-def test_several_aggregates_give_their_results_by_name() -> None:
+def test_a_mapping_of_aggregates_gives_results_by_name() -> None:
     several = aggregate_of({"n": Count(), "prices": {"sum": Sum("price"), "greatest": Max("price")}})
-    told = [KeyedEvent("key", START, {"price": price}) for price in (3, 4)]
-    accumulator = several.add_all(several.create(), told)
+    test_events = [KeyedEvent("key", START, {"price": price}) for price in (3, 4)]
+    accumulator = several.add_all(several.create(), test_events)
     assert several.result(accumulator) == {"n": 2, "prices": {"sum": 7, "greatest": 4}}
 
 
-def test_a_new_name_begins_when_it_is_there_and_an_old_one_is_forgotten() -> None:
-    told = [KeyedEvent("key", START, {"price": price}) for price in (3, 4)]
+def test_aggregates_can_be_added_to_and_removed_from_a_mapping_with_accumulators() -> None:
+    test_events = [KeyedEvent("key", START, {"price": price}) for price in (3, 4)]
     before = CompositeAggregate({"n": Count(), "old": Max("price")})
     now = CompositeAggregate({"sum": Sum("price"), "n": Count()})
-    accumulator = now.add(stored(before.add_all(before.create(), told)), told[0])
+    accumulator = now.add(stored(before.add_all(before.create(), test_events)), test_events[0])
     assert now.result(accumulator) == {"sum": 3, "n": 3}
-    assert now.result(now.merge(accumulator, before.add(before.create(), told[0]))) == {"sum": 3, "n": 4}
+    assert now.result(now.merge(accumulator, before.add(before.create(), test_events[0]))) == {"sum": 3, "n": 4}
 
 
-def test_what_is_no_aggregate_is_refused() -> None:
+def test_values_that_are_not_aggregates_are_refused() -> None:
     assert aggregate_of(count := Count()) is count
     with pytest.raises(NotAnAggregateError, match=r"Count is a class: pass an instance, such as Count\(\)"):
         aggregate_of(Count)
@@ -462,7 +468,7 @@ def test_what_is_no_aggregate_is_refused() -> None:
     )
 
 
-def test_the_names_of_the_package_are_sorted() -> None:
+def test_the_exports_of_aggregates_are_sorted_and_exist() -> None:
     names = amadou_plugins.aggregates.__all__
     assert names == sorted(names)
     assert all(hasattr(amadou_plugins.aggregates, name) for name in names)

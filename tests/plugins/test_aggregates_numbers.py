@@ -1,4 +1,4 @@
-"""Sums, means, spreads and quantiles, beside what they are by definition."""
+"""Sums, means, spreads and quantiles, compared with their definitions."""
 
 import math
 import statistics
@@ -69,7 +69,7 @@ def is_nearest_root(value: float, square: Fraction) -> bool:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(finite, min_size=1, max_size=40))
-def test_a_sum_and_a_mean_are_the_nearest_to_the_exact_ones(values: list[float | int]) -> None:
+def test_sum_and_mean_are_the_floats_nearest_to_the_exact_values(values: list[float | int]) -> None:
     exact = sum(map(Fraction, values), Fraction(0))
     expected = nearest(exact) if any(isinstance(value, float) for value in values) else int(exact)
     assert result(Sum(), values) == expected
@@ -114,27 +114,27 @@ def test_durations_are_summed_exactly(values: list[timedelta]) -> None:
         ([0.0, -0.0], 0.0, 0.0),
     ],
 )
-def test_sums_at_the_edges(values: list[Any], total: Any, mean: Any) -> None:
+def test_sum_and_mean_are_exact_for_extreme_values_in_any_order(values: list[Any], total: Any, mean: Any) -> None:
     for order in (values, values[::-1]):
         assert repr(result(Sum(), order)) == repr(total)
         assert repr(result(Mean(), order)) == repr(mean)
 
 
-def test_numbers_of_numpy_are_taken_as_python_s_own() -> None:
+def test_aggregates_treat_numbers_of_numpy_like_those_of_python() -> None:
     values = [numpy.float64(0.5), numpy.float32(0.25), numpy.int64(2), numpy.float32("nan")]
     for aggregate, expected in ((Sum(), "2.75"), (Median(), "0.5"), (Min(), "0.25"), (Max(), "2")):
         assert repr(result(aggregate, values)) == expected
         assert repr(result(aggregate, values[:2])) in ("0.75", "0.375", "0.25", "0.5")
 
 
-def test_infinities_of_both_signs_sum_up_to_nan() -> None:
+def test_the_sum_of_infinities_with_both_signs_is_nan() -> None:
     assert math.isnan(result(Sum(), [INFINITY, 1.0, -INFINITY]))
     assert math.isnan(result(Mean(), [INFINITY, 1.0, -INFINITY]))
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(finite, min_size=2, max_size=20))
-def test_variance_and_deviation_are_the_nearest_to_the_exact_ones(values: list[float | int]) -> None:
+def test_variance_and_standard_deviation_are_the_floats_nearest_to_the_exact_values(values: list[float | int]) -> None:
     for ddof in (0, 1):
         exact = exact_variance(values, ddof)
         assert result(Variance(ddof=ddof), values) == nearest(exact)
@@ -144,7 +144,9 @@ def test_variance_and_deviation_are_the_nearest_to_the_exact_ones(values: list[f
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(ordinary, ordinary), min_size=2, max_size=20))
-def test_spreads_are_what_pandas_and_statistics_give(pairs: list[tuple[float, float]]) -> None:
+def test_variance_standard_deviation_and_covariance_agree_with_pandas_and_statistics(
+    pairs: list[tuple[float, float]],
+) -> None:
     xs, ys = ([float(value) for value in part] for part in zip(*pairs, strict=True))
     largest = max(map(abs, xs + ys))
     x, y = (lambda event: event.value[0]), (lambda event: event.value[1])
@@ -157,7 +159,9 @@ def test_spreads_are_what_pandas_and_statistics_give(pairs: list[tuple[float, fl
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(finite, finite), min_size=2, max_size=12))
-def test_covariance_and_correlation_are_the_nearest_to_the_exact_ones(pairs: list[tuple[float, float]]) -> None:
+def test_covariance_and_correlation_are_the_floats_nearest_to_the_exact_values(
+    pairs: list[tuple[float, float]],
+) -> None:
     xs, ys = ([Fraction(value) for value in part] for part in zip(*pairs, strict=True))
     x, y = (lambda event: event.value[0]), (lambda event: event.value[1])
     both = exact_variance(xs, 1) * exact_variance(ys, 1)
@@ -173,7 +177,7 @@ def test_covariance_and_correlation_are_the_nearest_to_the_exact_ones(pairs: lis
         assert abs(correlation) <= 1
 
 
-def test_a_spread_of_values_far_from_zero_loses_nothing() -> None:
+def test_variance_of_values_far_from_zero_is_exact() -> None:
     assert result(Variance(), [1e9 + 4, 1e9 + 7, 1e9 + 13, 1e9 + 16]) == 30.0
     assert result(Variance(), [0.1, 0.1, 0.1]) == 0.0
     assert result(Variance(ddof=0), [1e200, 1e200 + 1e185]) == pytest.approx(INFINITY)
@@ -182,13 +186,13 @@ def test_a_spread_of_values_far_from_zero_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("aggregate", [Variance(), StdDev()], ids=repr)
-def test_too_few_values_have_no_spread(aggregate: Aggregate[Any, Any]) -> None:
+def test_variance_and_standard_deviation_of_one_value_are_none(aggregate: Aggregate[Any, Any]) -> None:
     assert result(aggregate, [1.0]) is None
     assert result(type(aggregate)(ddof=0), [1.0]) == 0.0
     assert math.isnan(result(aggregate, [1.0, INFINITY]))
 
 
-def test_what_never_changes_has_no_correlation() -> None:
+def test_correlation_with_a_constant_is_none() -> None:
     constant = Correlation(lambda event: 1, lambda event: event.value)
     assert result(constant, [1.0, 2.0]) is None
     same = Correlation(None, lambda event: -2 * event.value)
@@ -200,11 +204,11 @@ def test_what_never_changes_has_no_correlation() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(finite, min_size=1))
-def test_a_median_is_the_nearest_to_the_exact_one(values: list[float | int]) -> None:
+def test_a_median_is_the_float_nearest_to_the_exact_value(values: list[float | int]) -> None:
     assert result(Median(), values) == nearest(statistics.median(map(Fraction, values)))
 
 
-def test_a_median_may_be_infinite() -> None:
+def test_a_median_can_be_infinite_or_nan() -> None:
     assert result(Median(), [INFINITY, 10**400]) == INFINITY
     assert result(Median(), [10**400, 10**400]) == INFINITY
     assert result(Median(), [-INFINITY, 3, INFINITY]) == 3.0
@@ -217,7 +221,7 @@ def test_a_median_may_be_infinite() -> None:
     st.sampled_from([0.0, 0.1, 0.5, 0.99, 1.0]),
     st.sampled_from([0.001, 0.01, 0.2]),
 )
-def test_a_quantile_is_as_accurate_as_was_asked_for(values: list[float], quantile: float, accuracy: float) -> None:
+def test_the_error_of_a_quantile_is_within_its_accuracy(values: list[float], quantile: float, accuracy: float) -> None:
     present = sorted(value for value in values if value == value)
     (estimate,) = result(Quantiles(None, [quantile], accuracy=accuracy), values)
     if not present:
@@ -232,34 +236,34 @@ def test_a_quantile_is_as_accurate_as_was_asked_for(values: list[float], quantil
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1))
-def test_quantiles_are_those_of_the_library(values: list[float]) -> None:
+def test_quantiles_agree_with_the_library_ddsketch(values: list[float]) -> None:
     ddsketch = pytest.importorskip("ddsketch")
     sketch = ddsketch.DDSketch(0.02)
     for value in values:
         sketch.add(value)
-    asked = [0, 0.25, 0.5, 0.9, 1]
-    assert result(Quantiles(None, asked, accuracy=0.02), values) == list(map(sketch.get_quantile_value, asked))
+    quantiles = [0, 0.25, 0.5, 0.9, 1]
+    assert result(Quantiles(None, quantiles, accuracy=0.02), values) == list(map(sketch.get_quantile_value, quantiles))
 
 
-def test_quantiles_are_given_in_the_order_asked_for() -> None:
+def test_quantiles_are_in_the_order_of_the_setting() -> None:
     high, low = result(Quantiles(None, [0.99, 0.01]), range(1, 1001))
     assert high == pytest.approx(990, rel=0.01)
     assert low == pytest.approx(10, rel=0.01)
 
 
 @pytest.mark.parametrize("quantiles", [[], [0.5, 1.5], [-0.1], 0.5, ["a"], "ab", None, [None], [Decimal("NaN")]])
-def test_a_quantile_lies_between_0_and_1(quantiles: Any) -> None:
+def test_quantiles_outside_0_to_1_are_refused(quantiles: Any) -> None:
     with pytest.raises(AggregateError, match=r"needs one or more quantiles from 0 to 1, such as quantiles=\[0.5, "):
         Quantiles("x", quantiles)
 
 
 @pytest.mark.parametrize("accuracy", [0, 1, "a", None, float("nan")])
-def test_an_accuracy_lies_between_0_and_1(accuracy: Any) -> None:
+def test_an_accuracy_outside_0_to_1_is_refused(accuracy: Any) -> None:
     with pytest.raises(AggregateError, match=r"needs an accuracy above 0 and below 1, such as accuracy=0\.01"):
         Quantiles("x", [0.5], accuracy=accuracy)
 
 
-def test_what_is_asked_of_an_aggregate_can_be_named_alone() -> None:
+def test_settings_of_aggregates_can_be_keywords_without_a_field() -> None:
     assert result(MovingAverage(n=2), [1, 2, 3]) == 2.5
     assert result(Quantiles(quantiles=[0.5]), [0, 0, 7]) == [0.0]
     with pytest.raises(AggregateError, match="needs a positive integer n, such as"):
@@ -268,7 +272,7 @@ def test_what_is_asked_of_an_aggregate_can_be_named_alone() -> None:
         Quantiles("x")
 
 
-def test_settings_in_the_wrong_places_are_named() -> None:
+def test_the_error_for_arguments_in_the_wrong_order_names_the_argument() -> None:
     with pytest.raises(AggregateError, match="MovingAverage cannot read of=3: pass a field name or a function"):
         MovingAverage(3, "x")  # type: ignore[arg-type]
     with pytest.raises(AggregateError, match=r"Quantiles cannot read of=\[0.5\]: pass a field name"):
@@ -278,10 +282,10 @@ def test_settings_in_the_wrong_places_are_named() -> None:
 
 
 @pytest.mark.parametrize("ddof", ["a", 0.5, None])
-def test_degrees_of_freedom_are_a_whole_number(ddof: Any) -> None:
-    told = r"needs an integer ddof, such as 1 for a sample or 0 for an entire population"
+def test_ddof_must_be_an_integer(ddof: Any) -> None:
+    reason = r"needs an integer ddof, such as 1 for a sample or 0 for an entire population"
     for make in (Variance, StdDev, lambda ddof: Covariance("x", "y", ddof=ddof)):
-        with pytest.raises(AggregateError, match=told):
+        with pytest.raises(AggregateError, match=reason):
             make(ddof=ddof)
 
 
@@ -311,7 +315,9 @@ def test_a_moving_average_is_of_the_newest_values() -> None:
     ],
     ids=repr,
 )
-def test_what_is_no_number_is_refused_by_name(aggregate: Aggregate[Any, Any], takes: str) -> None:
+def test_the_error_for_a_value_that_is_not_a_number_names_aggregate_and_value(
+    aggregate: Aggregate[Any, Any], takes: str
+) -> None:
     with pytest.raises(ValueKindError) as caught:
         result(aggregate, [{"x": 1.5}, {"x": "2.5"}])
     assert str(caught.value) == f"{aggregate!r} got '2.5' (str), but accepts only {takes}"
@@ -319,7 +325,7 @@ def test_what_is_no_number_is_refused_by_name(aggregate: Aggregate[Any, Any], ta
 
 
 @pytest.mark.parametrize("number", [1, 1.5, Decimal(1), 0, False])
-def test_numbers_and_durations_do_not_mix(number: Any) -> None:
+def test_adding_numbers_and_durations_is_an_error(number: Any) -> None:
     total = Sum()
     for values in ([number, timedelta(1)], [timedelta(1), number]):
         with pytest.raises(ValueKindError, match="numbers or durations, not both"):
@@ -333,7 +339,7 @@ def test_numbers_and_durations_do_not_mix(number: Any) -> None:
             total.merge(left, right)
 
 
-def test_what_no_duration_and_no_decimal_can_be_says_so() -> None:
+def test_a_sum_out_of_range_of_durations_or_decimals_is_an_error() -> None:
     with pytest.raises(AggregateError, match="exceeds a timedelta's range: sum numbers of seconds instead"):
         result(Sum(), [timedelta.max, timedelta.max])
     assert result(Mean(), [timedelta.max, timedelta.max]) == timedelta.max

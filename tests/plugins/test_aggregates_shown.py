@@ -1,4 +1,4 @@
-"""Unchanged aggregates are known again by a checkpoint, changed ones are not."""
+"""A checkpoint accepts unchanged aggregates, and refuses changed aggregates."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
-from tests.conformance.test_windows_made import Making, closed
-from tests.processes import told_elsewhere
+from tests.conformance.test_windows_created_at_run_time import CreatesWindow, closed
+from tests.processes import results_in_processes
 
 from amadou import Handler, KeyedEvent, Subject
 from amadou.errors import CheckpointError
@@ -36,8 +36,8 @@ def summing(value: Any) -> Recorder:
 
 def upgraded(before: Handler, after: Handler) -> list[Any]:
     run = TestRun(job(before)).add_records([event(1, 5), event(2, 7)]).restart(after).add_record(event(3, 1))
-    found = run.add_watermark(at(500)).end_batch().run().records("seen")
-    return [seen[4] for seen in found if seen[0] == "closed"]
+    records = run.add_watermark(at(500)).end_batch().run().records("seen")
+    return [seen[4] for seen in records if seen[0] == "closed"]
 
 
 @dataclass
@@ -49,9 +49,9 @@ class InEuros:
         return event.value * self.rates["USD"]
 
 
-def test_what_a_callable_object_loads_does_not_count() -> None:
+def test_a_callable_object_in_an_aggregate_can_change_its_own_attributes() -> None:
     in_euros = InEuros()
-    making = Making(lambda **given: TumblingWindow(10 * SECOND, Sum(in_euros), **given))
+    making = CreatesWindow(lambda **options: TumblingWindow(10 * SECOND, Sum(in_euros), **options))
     run = TestRun(job(making)).add_records([event(1, 5), event(2, 5)]).add_watermark(at(500)).end_batch()
     assert closed(run) == [5 * 1 + 5 * 2]
 
@@ -66,16 +66,16 @@ class Prices(Recorder):
         return event.value
 
 
-FITTING: dict[str, tuple[Any, Any, int]] = {
+ACCEPTED: dict[str, tuple[Any, Any, int]] = {
     "lambdas of different places": ((lambda: lambda event: event.value)(), lambda event: event.value, 13),
     "a partial with other arguments": (partial(price, 1), partial(price, 2), 14),
     "functions of the same name": (Prices.price, partial(price, 1), 13),
 }
 
 
-@pytest.mark.parametrize("change", FITTING)
-def test_a_function_counts_by_its_name_alone(change: str) -> None:
-    before, after, value = FITTING[change]
+@pytest.mark.parametrize("change", ACCEPTED)
+def test_functions_in_aggregates_are_compared_by_name_only(change: str) -> None:
+    before, after, value = ACCEPTED[change]
     assert upgraded(summing(Sum(before)), summing(Sum(after))) == [value]
 
 
@@ -109,7 +109,7 @@ class Slotted(Weighted):
 
 
 class Weighing:
-    """An aggregate whose class is its own."""
+    """An aggregate without the base class."""
 
     mergeable = False
 
@@ -127,18 +127,18 @@ class Weighing:
 
 
 @pytest.mark.parametrize("make", [Weighted, Slotted, Weighing])
-def test_the_settings_of_an_aggregate_of_ones_own_may_not_change(make: Callable[[int], Any]) -> None:
+def test_a_checkpoint_refuses_changed_settings_of_the_users_aggregate(make: Callable[[int], Any]) -> None:
     with pytest.raises(CheckpointError, match=r"the aggregate was .*=1.* and is now .*=100"):
         upgraded(summing(make(1)), summing(make(100)))
     assert upgraded(summing(make(1)), summing(make(1))) == [13 if make is Weighing else 26]
 
 
-def test_the_settings_of_an_aggregate_within_another_may_not_change() -> None:
+def test_a_checkpoint_refuses_changed_settings_of_an_aggregate_within_another() -> None:
     with pytest.raises(CheckpointError, match="the aggregate was Weighted"):
         upgraded(summing(Weighted(Sum("a"))), summing(Weighted(Sum("b"))))
 
 
-def test_a_long_setting_is_cut_and_still_counts() -> None:
+def test_a_checkpoint_refuses_changes_at_the_end_of_long_settings() -> None:
     def table(value: int) -> Weighted:
         return Weighted({str(number): number for number in range(9_999)} | {"~": value})
 
@@ -182,5 +182,5 @@ def texts() -> dict[str, Any]:
     return {name: Weighted(value).structure() for name, value in SETTINGS.items()} | partials
 
 
-def test_an_unchanged_setting_is_the_same_in_each_process() -> None:
-    assert told_elsewhere(__name__, "texts", "12") == [texts()] * 2
+def test_the_description_of_a_setting_is_the_same_in_each_process() -> None:
+    assert results_in_processes(__name__, "texts", "12") == [texts()] * 2

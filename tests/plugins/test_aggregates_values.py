@@ -1,4 +1,4 @@
-"""Aggregates that pick, count or collect values, how they read them, and what they say of wrong ones."""
+"""Aggregates that pick, count or collect values, the ways in which they read values, and their errors."""
 
 import os
 import pickle
@@ -52,7 +52,7 @@ def event(value: Any, second: int = 0) -> KeyedEvent[Any]:
 
 
 def result(aggregate: Aggregate[Any, Any], *values: Any) -> Any:
-    """Of events a second apart."""
+    """Return the result for events a second apart."""
     return of_events(aggregate, *(event(value, second) for second, value in enumerate(values)))
 
 
@@ -79,14 +79,14 @@ class Colour(str, Enum):
     RED = "red"
 
 
-def test_a_field_is_a_key_or_an_attribute() -> None:
+def test_the_field_of_an_aggregate_can_be_a_key_or_an_attribute() -> None:
     assert result(Collect("page"), {"page": "a"}, View("b"), Click("c"), Visit("d")) == ["a", "b", "c", "d"]
     assert result(Collect(lambda event: event.timestamp.second), "x", "y") == [0, 1]
     assert result(Collect(), "x", None, "y") == ["x", "y"]
 
 
 @pytest.mark.parametrize(
-    ("value", "type_", "fields", "told"),
+    ("value", "type_", "fields", "reason"),
     [
         ({"price": 1, "n": 2}, "dict", ("price", "n"), "the value's fields are price, n"),
         (View("a"), "View", ("page", "ms"), "the value's fields are page, ms"),
@@ -95,27 +95,29 @@ def test_a_field_is_a_key_or_an_attribute() -> None:
         (3, "int", (), "the value has no fields"),
     ],
 )
-def test_a_field_that_is_not_there_is_named(value: Any, type_: str, fields: tuple[str, ...], told: str) -> None:
+def test_the_error_for_a_missing_field_lists_the_fields_of_the_value(
+    value: Any, type_: str, fields: tuple[str, ...], reason: str
+) -> None:
     with pytest.raises(MissingFieldError) as caught:
         result(Mean("prize"), value)
     error = pickle.loads(pickle.dumps(caught.value))
     assert str(error) == (
-        f"Mean('prize') found no field 'prize' in a value of type {type_}: {told}. Correct the name, or pass a "
+        f"Mean('prize') found no field 'prize' in a value of type {type_}: {reason}. Correct the name, or pass a "
         "function of the event that returns None for a missing value"
     )
     assert (error.aggregate, error.field, error.type, error.fields) == ("Mean('prize')", "prize", type_, fields)
 
 
-def test_only_names_and_functions_say_what_is_aggregated() -> None:
+def test_the_field_of_an_aggregate_must_be_a_name_or_a_function() -> None:
     with pytest.raises(AggregateError, match="Mean cannot read of=3: pass a field name or a function"):
         Mean(3)  # type: ignore[arg-type]
     with pytest.raises(AggregateError, match="ArgMax cannot read by=3: pass a field name or a function"):
         ArgMax("user", 3)  # type: ignore[arg-type]
 
 
-def test_settings_in_the_wrong_places_are_named() -> None:
-    told = r"TopK needs a positive integer k, such as TopK\(k=3, of='score'\), not 'score'"
-    with pytest.raises(AggregateError, match=told):
+def test_the_error_for_arguments_in_the_wrong_order_shows_the_right_call() -> None:
+    reason = r"TopK needs a positive integer k, such as TopK\(k=3, of='score'\), not 'score'"
+    with pytest.raises(AggregateError, match=reason):
         TopK("score", 3)  # type: ignore[arg-type]
     with pytest.raises(AggregateError, match=r"Reduce\('x', max\) needs a function of the current result and a value"):
         Reduce("x", max)  # type: ignore[arg-type]
@@ -123,7 +125,7 @@ def test_settings_in_the_wrong_places_are_named() -> None:
         Reduce(5)  # type: ignore[arg-type]
 
 
-def test_a_count_of_a_field_is_of_the_values_that_are_there() -> None:
+def test_a_count_of_a_field_ignores_missing_values() -> None:
     views = [View("a", 1.0), View("b"), View("c", float("nan")), View("d", 0.0)]
     assert result(Count(), *views) == 4
     assert result(Count("ms"), *views) == 2
@@ -140,14 +142,14 @@ def test_a_count_of_a_field_is_of_the_values_that_are_there() -> None:
         [Decimal("2.5"), 2, 2.25],
     ],
 )
-def test_the_least_and_the_greatest_are_of_any_kind(values: list[Any]) -> None:
+def test_min_max_and_top_k_accept_all_types_with_an_order(values: list[Any]) -> None:
     assert result(Min(), *values) == min(values)
     assert result(Max(), *values) == max(values)
     assert result(TopK(2), *values) == sorted(values, reverse=True)[:2]
 
 
 @pytest.mark.parametrize("aggregate", [Min("x"), Max("x"), ArgMin("x", "x"), ArgMax("x", "x"), TopK(2, "x")], ids=repr)
-def test_what_cannot_be_compared_is_refused(aggregate: Aggregate[Any, Any]) -> None:
+def test_values_that_cannot_be_compared_are_refused(aggregate: Aggregate[Any, Any]) -> None:
     for values in ([1, "a"], ["a", 1]):
         with pytest.raises(ValueKindError, match=r"but accepts only values that can be compared with the earlier"):
             result(aggregate, *({"x": value} for value in values))
@@ -158,7 +160,7 @@ def test_what_cannot_be_compared_is_refused(aggregate: Aggregate[Any, Any]) -> N
         result(aggregate, {"x": [1]})
 
 
-def test_equal_numbers_of_several_types_have_an_order() -> None:
+def test_the_order_of_equal_numbers_of_several_types_is_fixed() -> None:
     for values in ([1, 1.0, True, Decimal(1)], [Decimal(1), True, 1.0, 1]):
         assert repr(result(Min(), *values)) == "Decimal('1')"
         assert repr(result(Max(), *values)) == "1"
@@ -166,25 +168,32 @@ def test_equal_numbers_of_several_types_have_an_order() -> None:
     assert repr(result(Min(), 0.0, -0.0)) == repr(result(Min(), -0.0, 0.0)) == "-0.0"
 
 
-def test_the_best_event_of_several_is_the_earliest() -> None:
-    told = [
+def test_arg_max_returns_the_earliest_of_equal_events() -> None:
+    best = [
         event({"user": "b", "score": 2}, 1),
         event({"user": "a", "score": 2}, 1),
         event({"user": "0", "score": 2}, 3),
     ]
     others = [event({"user": "x", "score": 1}), event({"user": None, "score": 0}), event({"user": "y", "score": None})]
-    for events in (told + others, others + told[::-1]):
+    for events in (best + others, others + best[::-1]):
         assert of_events(ArgMax("user", "score"), *events) == "a"
         assert of_events(ArgMin("user", "score"), *events) == "x"
         assert of_events(TopK(3, "user", by="score"), *events) == ["a", "b", "0"]
 
 
-def test_the_newest_value_is_by_time_or_by_stream() -> None:
-    told = [event("late", 9), event("early", 1), event("early", 1), event(None, 0), event(None, 10), event("middle", 5)]
-    assert of_events(Earliest(), *told) == "early"
-    assert of_events(Latest(), *told) == "late"
-    assert of_events(First(), *told) == "late"
-    assert of_events(Last(), *told) == "middle"
+def test_latest_and_earliest_go_by_time_and_first_and_last_by_order() -> None:
+    events = [
+        event("late", 9),
+        event("early", 1),
+        event("early", 1),
+        event(None, 0),
+        event(None, 10),
+        event("middle", 5),
+    ]
+    assert of_events(Earliest(), *events) == "early"
+    assert of_events(Latest(), *events) == "late"
+    assert of_events(First(), *events) == "late"
+    assert of_events(Last(), *events) == "middle"
 
 
 PRICES = {"tea": 3, "pot": 20, "cup": 9, "jug": 9}
@@ -204,13 +213,13 @@ SALES = [{"item": item, "price": price, "note": None} for item, price in PRICES.
     ],
     ids=repr,
 )
-def test_the_greatest_give_something_else_of_their_events(aggregate: Any, expected: Any) -> None:
+def test_top_k_can_return_other_fields_of_the_events(aggregate: Any, expected: Any) -> None:
     assert of_events(aggregate, *map(event, SALES)) == expected
     left, right = (aggregate.add_all(aggregate.create(), [*map(event, part)]) for part in (SALES[:2], SALES[2:]))
     assert aggregate.result(unpack(pack(aggregate.merge(left, unpack(pack(right)))))) == expected
 
 
-def test_what_ranks_and_what_is_given_are_told_once() -> None:
+def test_contradictory_settings_of_top_k_are_refused() -> None:
     with pytest.raises(AggregateError, match=r"has by= for the rank and give= for the result: remove of=, which"):
         TopK(3, "a", "b", give="c")
     with pytest.raises(AggregateError, match="needs give= to be a field name, a list of field names, or a function"):
@@ -221,22 +230,22 @@ def test_what_ranks_and_what_is_given_are_told_once() -> None:
     assert TopK(3, by="b").fields is None
 
 
-def test_values_of_one_time_have_an_order() -> None:
+def test_the_order_of_values_with_the_same_time_is_fixed() -> None:
     mixed = ["a", "b", 10, 9.5, b"a", (1, "x"), {"k": 1}]
     for values in (mixed, mixed[::-1]):
-        told = [event(value) for value in values]
-        assert of_events(Earliest(), *told) == 9.5
-        assert of_events(Latest(), *told) == (1, "x")
+        events = [event(value) for value in values]
+        assert of_events(Earliest(), *events) == 9.5
+        assert of_events(Latest(), *events) == (1, "x")
 
 
-def test_truth_is_of_any_and_of_all() -> None:
+def test_any_of_and_all_of_test_the_truth_of_values() -> None:
     slow = [{"ms": ms} for ms in (3, None, 0)]
     assert result(AnyOf("ms"), *slow) is True
     assert result(AllOf("ms"), *slow) is False
     assert result(AllOf(lambda event: event.value["ms"] != 3), *slow[1:]) is True
 
 
-def test_a_collection_ends_at_its_limit() -> None:
+def test_collect_stops_at_its_limit() -> None:
     assert result(Collect(limit=2), 3, None, 1, 2) == [3, 1]
     assert result(Collect(limit=0), 3) == []
     accumulator = Collect().add([], event(3))
@@ -248,7 +257,7 @@ def test_a_collection_ends_at_its_limit() -> None:
         TopK(0)
 
 
-def test_a_function_reduces_in_the_order_of_the_stream() -> None:
+def test_reduce_calls_its_function_in_the_order_of_events() -> None:
     assert result(Reduce(lambda made, value: made - value), 10, None, 3, 2) == 5
     appended = Reduce(lambda made, value: [*made, value], initial=[])
     assert result(appended, 1, 2) == [1, 2]
@@ -273,19 +282,19 @@ def test_a_function_reduces_in_the_order_of_the_stream() -> None:
         ([Decimal("1E+400"), Decimal("1E+500"), float("inf"), Decimal("Infinity"), 10**400], 3),
     ],
 )
-def test_different_values_are_counted(values: list[Any], count: int, approximate: bool) -> None:
+def test_distinct_count_counts_equal_values_once(values: list[Any], count: int, approximate: bool) -> None:
     assert result(DistinctCount(approximate=approximate), *values) == count
 
 
 @WITH_DATASKETCHES
-def test_an_estimate_is_within_its_error() -> None:
+def test_an_approximate_distinct_count_is_within_five_percent() -> None:
     estimate = result(DistinctCount(approximate=True), *[f"user{i % 20_000}" for i in range(30_000)])
     assert estimate == pytest.approx(20_000, rel=0.05)
     assert estimate != 20_000
 
 
 @WITH_DATASKETCHES
-def test_estimates_do_not_depend_on_order_or_merging() -> None:
+def test_approximate_distinct_counts_do_not_depend_on_order_or_merging() -> None:
     counted = DistinctCount(approximate=True)
     values = [event(i) for i in range(3000)]
     expected = of_events(counted, *values)
@@ -303,7 +312,7 @@ def test_estimates_do_not_depend_on_order_or_merging() -> None:
     "aggregate",
     [pytest.param("DistinctCount(approximate=True)", marks=WITH_DATASKETCHES), "TopK(2, by=lambda _: 1)"],
 )
-def test_results_are_the_same_in_each_process(aggregate: str) -> None:
+def test_results_of_aggregates_are_the_same_in_each_process(aggregate: str) -> None:
     program = (
         "import datetime; from amadou import KeyedEvent; from amadou_plugins.aggregates import *\n"
         "now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)\n"
@@ -325,7 +334,7 @@ def test_results_are_the_same_in_each_process(aggregate: str) -> None:
     assert len(printed) == 1
 
 
-def test_a_library_that_is_not_there_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in ("datasketches", "ddsketch"):
         monkeypatch.setitem(sys.modules, library, None)
     assert result(DistinctCount(), 1, 2) == 2
@@ -339,7 +348,7 @@ def test_a_library_that_is_not_there_is_told_of(monkeypatch: pytest.MonkeyPatch)
         DistinctCount(approximate=True)
 
 
-def test_errors_keep_their_attributes() -> None:
+def test_pickled_errors_of_aggregates_have_their_attributes() -> None:
     with pytest.raises(ValueKindError) as caught:
         result(Sum("page"), View("a"))
     error = pickle.loads(pickle.dumps(caught.value))

@@ -254,14 +254,14 @@ def test_every_method_but_get_is_refused(method: str, path: str, browser: Browse
 @pytest.mark.parametrize(
     "host", ["example.com", "example.com:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.2:{port}", ""]
 )
-def test_other_host_names_are_refused(host: str, browser: Browser) -> None:
+def test_requests_to_other_host_names_are_refused(host: str, browser: Browser) -> None:
     status, _, text = browser.ask("/", Host=host.format(port=browser.port), Authorization=f"Bearer {browser.token}")
     assert status == 421
     assert "script" not in text
 
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
-def test_names_of_this_machine_are_answered(host: str, browser: Browser) -> None:
+def test_requests_to_names_of_this_machine_are_answered(host: str, browser: Browser) -> None:
     assert browser.ask("/", Host=host.format(port=browser.port), Authorization=f"Bearer {browser.token}")[0] == 200
 
 
@@ -319,7 +319,7 @@ def test_batches_are_shown_in_pages(browser: Browser) -> None:
     assert browser.ask("/nothing", Authorization=f"Bearer {browser.token}")[0] == 404
 
 
-def test_a_key_is_found(browser: Browser) -> None:
+def test_the_state_of_a_key_is_shown(browser: Browser) -> None:
     page, _, _ = browser.get(f"/state?key={quote(NAME)}").partition("Biggest keys")
     assert page.count("&lt;script&gt;alert(1)") == 10
     found = json.loads(browser.get(f"/api/v1/state?key={quote(NAME)}"))
@@ -358,7 +358,7 @@ def biggest_of(browser: Browser, *, ends_with: str = "") -> dict[str, Any]:
     raise AssertionError(found)
 
 
-def test_the_biggest_keys_are_found_when_somebody_asks() -> None:
+def test_the_biggest_keys_are_looked_up_on_request() -> None:
     reader = SlowlyStored(Stored().biggest(20))
     with running(reader) as browser:
         page = browser.get("/state")
@@ -384,7 +384,7 @@ def test_the_biggest_keys_are_found_when_somebody_asks() -> None:
             assert "As of batch 2" in page
 
 
-def test_the_biggest_keys_are_found_once_at_a_time_and_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_biggest_keys_are_looked_up_once_at_a_time_and_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(_biggest_keys, "monotonic", lambda: clock[0])
     reader = SlowlyStored({"batch": 1, "keys": []})
@@ -418,7 +418,7 @@ def test_the_biggest_keys_are_found_once_at_a_time_and_not_too_often(monkeypatch
         (KeyError("x"), "KeyError: 'x'"),
     ],
 )
-def test_why_the_biggest_keys_were_not_found_is_shown(error: Exception, shown: str) -> None:
+def test_the_error_of_a_look_up_of_the_biggest_keys_is_shown(error: Exception, shown: str) -> None:
     reader = SlowlyStored(error)
     reader.goes_on.set()
     with running(reader) as browser:
@@ -497,10 +497,10 @@ def test_the_pipeline_shows_rates_and_what_is_down(browser: Browser) -> None:
 
 
 def test_a_dead_letter_leads_to_its_test(browser: Browser) -> None:
-    letters = browser.document("letters")
-    assert [each["id"] for each in letters["dead_letters"]] == ["2-0", "1-0", "0-0"]
-    assert "packed" not in letters["dead_letters"][0]
-    assert (letters["late_events"][0]["late_seconds"], letters["late_events"][0]["outcome"]) == (75.0, "dropped")
+    failures = browser.document("letters")
+    assert [each["id"] for each in failures["dead_letters"]] == ["2-0", "1-0", "0-0"]
+    assert "packed" not in failures["dead_letters"][0]
+    assert (failures["late_events"][0]["late_seconds"], failures["late_events"][0]["outcome"]) == (75.0, "dropped")
     assert "1 min 15 s" in browser.get("/letters")
     page = browser.get("/letters/1-0")
     for text in ("no 1", 'action="/letters/1-0/test"', f"/state?key={quote(NAME)}"):
@@ -516,7 +516,7 @@ def test_a_dead_letter_leads_to_its_test(browser: Browser) -> None:
         assert browser.ask(path, Authorization=f"Bearer {browser.token}")[0] == 404
 
 
-def test_a_test_that_cannot_be_written_says_why() -> None:
+def test_the_page_of_a_test_that_cannot_be_written_says_why() -> None:
     for reproduce, why in ((code_for, "too large"), (None, "the console does not know the job&#39;s code")):
         console, run = Console(), Run("abc", job_named("a"), "spark", None, reproduce=reproduce)
         console.amadou_run_started(run)
@@ -596,9 +596,7 @@ def controlled() -> Iterator[tuple[Controlled, Console]]:
     console.amadou_run_ended(run, RunSummary("a"))
 
 
-def test_actions_are_only_there_where_they_are_allowed(
-    browser: Browser, controlled: tuple[Controlled, Console]
-) -> None:
+def test_actions_are_offered_only_if_they_are_allowed(browser: Browser, controlled: tuple[Controlled, Console]) -> None:
     assert "Stop the run" not in browser.get("/")
     assert "Stop the run" in Browser(controlled[1]).get("/")
     for path in ACTIONS:
@@ -787,7 +785,7 @@ def test_a_port_that_is_taken_ends_the_run() -> None:
         Console(70000)
 
 
-def test_other_machines_can_be_let_in(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_console_can_listen_to_other_machines(caplog: pytest.LogCaptureFixture) -> None:
     console, run = Console(host="0.0.0.0"), Run("abc", job_named("a"), "spark", None)
     console.amadou_run_started(run)
     try:

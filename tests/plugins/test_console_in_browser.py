@@ -38,14 +38,42 @@ def own_shop() -> Iterator[ShopConsole]:
     shop.end()
 
 
-@pytest.fixture(params=[*ADDRESSES.values(), LETTER, f"{LETTER}/test", "/nothing"])
-def page(request: pytest.FixtureRequest, shop: ShopConsole, chromium: Chromium) -> str:
-    """The address of a page that is open; the last one is the page for errors."""
-    chromium.open(shop.url, request.param)
-    if request.param == "/nothing":
-        (problem,) = chromium.problems()
-        assert "404" in problem
+PAGE_ADDRESSES = [*ADDRESSES.values(), LETTER, f"{LETTER}/test", "/nothing"]
+"""The last one is the page for errors."""
+PAGES_FOR_THE_KEYBOARD = [
+    pytest.param(each, marks=() if each == ADDRESSES["/letters"] else pytest.mark.qualify) for each in PAGE_ADDRESSES
+]
+"""The page with the most elements, and in qualification the others."""
+
+
+@pytest.fixture(scope="module", params=PAGE_ADDRESSES)
+def address(request: pytest.FixtureRequest) -> str:
+    """The address of a page. Tests of a page run one after another."""
     return str(request.param)
+
+
+def unexpected_problems(chromium: Chromium, address: str) -> list[str]:
+    """The warnings and errors in the browser's log, without those that a page which does not exist brings."""
+    return [each for each in chromium.problems() if address != "/nothing" or "404" not in each]
+
+
+@pytest.fixture
+def page(address: str, shop: ShopConsole, _chromium: Chromium) -> Iterator[Chromium]:
+    """A browser in which a page is open. Several tests can use a page without loading it again."""
+    if _chromium.path != address:
+        _chromium.reset()
+        _chromium.problems()
+        _chromium.open(shop.url, address)
+    yield _chromium
+    _chromium.reset_settings()
+    assert unexpected_problems(_chromium, address) == []
+
+
+@pytest.fixture
+def new_page(page: Chromium) -> Chromium:
+    """A browser in which a page has just been loaded, so that nothing has the focus."""
+    page.driver.refresh()
+    return page
 
 
 @pytest.fixture(
@@ -98,7 +126,7 @@ def wait_for_turns(chromium: Chromium) -> None:
 
 
 def mark_content(chromium: Chromium) -> None:
-    """Mark the content of the page; when the page refreshes itself, the mark is gone."""
+    """Mark the content of the page; when the page refreshes itself, the mark disappears."""
     chromium.run("document.querySelector('h1').dataset.mark = 1")
 
 
@@ -111,28 +139,29 @@ def shown_batches(chromium: Chromium) -> int:
     return int(chromium.text("tbody th").replace(",", ""))
 
 
-def test_a_page_opens_by_the_address_with_the_token(page: str, chromium: Chromium) -> None:
-    assert chromium.path == page
-    assert chromium.driver.title.endswith(" – amadou")
-    current = chromium.run(
-        "return Array.from(document.querySelectorAll('[aria-current=page]'), each => each.innerText)"
-    )
-    assert current == [PAGES[path] for path in PAGES if ADDRESSES[path] == page]
+def test_a_page_opens_by_the_address_with_the_token(address: str, page: Chromium) -> None:
+    assert page.path == address
+    problems = page.problems()
+    assert any("404" in problem for problem in problems) == (address == "/nothing")
+    assert [problem for problem in problems if "404" not in problem] == []
+    assert page.driver.title.endswith(" – amadou")
+    current = page.run("return Array.from(document.querySelectorAll('[aria-current=page]'), each => each.innerText)")
+    assert current == [PAGES[path] for path in PAGES if ADDRESSES[path] == address]
 
 
 @pytest.mark.parametrize("width", [360, 1600])
-def test_nothing_is_wider_than_the_window(width: int, page: str, chromium: Chromium) -> None:
-    chromium.resize(width)
-    assert width_beyond_window(chromium) == 0
+def test_nothing_is_wider_than_the_window(width: int, page: Chromium) -> None:
+    page.resize(width)
+    assert width_beyond_window(page) == 0
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_text_and_charts_are_readable(scheme: Scheme, page: str, chromium: Chromium) -> None:
-    chromium.prefer(scheme)
-    texts = chromium.contrasts()
+def test_text_and_charts_are_readable(scheme: Scheme, page: Chromium) -> None:
+    page.prefer(scheme)
+    texts = page.contrasts()
     assert len(texts) > len(PAGES)
     assert faint(texts) == []
-    assert faint(chromium.contrasts("polyline", "stroke") + chromium.contrasts("input", "borderTopColor"), 3) == []
+    assert faint(page.contrasts("polyline", "stroke") + page.contrasts("input", "borderTopColor"), 3) == []
 
 
 def test_the_colours_are_those_that_the_user_prefers(shop: ShopConsole, chromium: Chromium) -> None:
@@ -153,39 +182,40 @@ def test_a_run_that_has_finished_is_readable(finished: str, chromium: Chromium) 
         assert faint(chromium.contrasts()) == []
 
 
-def test_a_page_has_what_assistive_technology_needs(page: str, chromium: Chromium) -> None:
-    nodes = chromium.accessible()
+def test_a_page_has_what_assistive_technology_needs(page: Chromium) -> None:
+    nodes = page.accessible()
     roles = Counter(node.role for node in nodes)
     assert (roles["banner"], roles["navigation"], roles["main"]) == (1, 1, 1)
     levels = [node.properties["level"] for node in nodes if node.role == "heading"]
     assert levels.count(1) == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
     assert [node for node in nodes if node.role in NAMED and not node.name] == []
-    assert chromium.run("return document.documentElement.lang") == "en"
-    assert roles["image"] == chromium.run("return document.querySelectorAll('main svg:not([aria-hidden=true])').length")
+    assert page.run("return document.documentElement.lang") == "en"
+    assert roles["image"] == page.run("return document.querySelectorAll('main svg:not([aria-hidden=true])').length")
 
 
-def test_tables_have_header_cells(page: str, chromium: Chromium) -> None:
+def test_tables_have_header_cells(page: Chromium) -> None:
     without = """return Array.from(document.querySelectorAll("table")).filter(table =>
         table.querySelectorAll("thead th[scope=col]").length !== table.rows[0].cells.length
         || Array.from(table.tBodies[0].rows).some(row => !row.querySelector("th[scope=row]"))).length"""
-    assert chromium.run(without) == 0
+    assert page.run(without) == 0
 
 
-def test_the_keyboard_reaches_all_in_order_and_shows_where_it_is(page: str, chromium: Chromium) -> None:
+@pytest.mark.parametrize("address", PAGES_FOR_THE_KEYBOARD, indirect=True)
+def test_the_keyboard_reaches_all_elements_in_order_and_shows_the_focus(new_page: Chromium) -> None:
     find = f"const all = Array.from(document.querySelectorAll({FOCUSABLE!r})).filter(each => each.checkVisibility());"
-    texts = chromium.run(f"{find} return all.map(each => each.innerText)")
+    texts = new_page.run(f"{find} return all.map(each => each.innerText)")
     assert texts[: len(PAGES) + 1] == ["Skip to the content", *PAGES.values()]
     for position in range(len(texts)):
-        assert next_position(find, chromium) == position
-        x, bottom, outline = chromium.run(
+        assert next_position(find, new_page) == position
+        x, bottom, outline = new_page.run(
             "const box = document.activeElement.getBoundingClientRect();"
             "return [box.x, box.bottom, getComputedStyle(document.activeElement).outlineStyle]"
         )
         assert (x >= 0, bottom > 0, outline) == (True, True, "solid")
         for scheme in SCHEMES:
-            chromium.prefer(scheme)
-            assert faint(chromium.contrasts(":focus", "outlineColor"), 3) == []
+            new_page.prefer(scheme)
+            assert faint(new_page.contrasts(":focus", "outlineColor"), 3) == []
 
 
 def next_position(find: str, chromium: Chromium) -> int:
@@ -198,11 +228,12 @@ def next_position(find: str, chromium: Chromium) -> int:
     return int(chromium.wait(position)) - 1
 
 
-def test_the_first_link_skips_to_the_content(page: str, chromium: Chromium) -> None:
-    chromium.press(Keys.TAB)
-    assert chromium.run("return document.activeElement.innerText") == "Skip to the content"
-    chromium.press(Keys.ENTER)
-    assert chromium.run("return document.activeElement.tagName") == "MAIN"
+@pytest.mark.parametrize("address", PAGES_FOR_THE_KEYBOARD, indirect=True)
+def test_the_first_link_skips_to_the_content(new_page: Chromium) -> None:
+    new_page.press(Keys.TAB)
+    assert new_page.run("return document.activeElement.innerText") == "Skip to the content"
+    new_page.press(Keys.ENTER)
+    assert new_page.run("return document.activeElement.tagName") == "MAIN"
 
 
 def test_a_page_refreshes_itself_without_loading_again(shop: ShopConsole, chromium: Chromium) -> None:

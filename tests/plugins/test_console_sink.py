@@ -4,7 +4,7 @@ from amadou import SinkBatch
 from amadou_plugins.connectors import ConsoleSink
 
 
-def test_values_are_printed_with_their_port_on_commit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_sink_prints_values_with_their_port_on_commit(capsys: pytest.CaptureFixture[str]) -> None:
     sink = ConsoleSink()
     codec = sink.codec(dict)
     batch = SinkBatch("run", "job", "sums", 0, codec)
@@ -16,11 +16,11 @@ def test_values_are_printed_with_their_port_on_commit(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == 'sums: {"a":1}\nsums: {"b":"ü"}\n'
 
 
-def test_a_batch_without_values_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_sink_prints_nothing_for_a_batch_without_values(capsys: pytest.CaptureFixture[str]) -> None:
     sink = ConsoleSink()
     sink.commit(SinkBatch("run", "job", "sums", 0, sink.codec(int)), [])
     assert capsys.readouterr().out == ""
 
 
-def test_a_replay_prints_again_and_the_sink_says_so() -> None:
+def test_the_guarantee_of_the_console_sink_is_at_least_once() -> None:
     assert ConsoleSink.guarantee == "at-least-once"

@@ -66,7 +66,7 @@ def recorded() -> tuple[Run, list[BatchReport]]:
         MemorySource(VIEWS),
         ConsoleSink(),
         handlers=(Views(), Lazy()),
-        letters=MemorySink(),
+        dead_letters=MemorySink(),
         plugins=[recording],
         on_error="dead_letter",
         late_events="drop",
@@ -131,13 +131,13 @@ def test_the_pipeline_shows_all_stages_with_the_rates_between_them(browser: Brow
 
 
 def test_dead_letters_and_late_events_name_their_stage(browser: Browser) -> None:
-    letters = browser.document("letters")
-    assert [letter["stage"] for letter in letters["dead_letters"]] == ["top", "top"]
-    assert [event["stage"] for event in letters["late_events"]] == ["top"]
+    failures = browser.document("letters")
+    assert [letter["stage"] for letter in failures["dead_letters"]] == ["top", "top"]
+    assert [event["stage"] for event in failures["late_events"]] == ["top"]
     page = browser.get("/letters")
     assert "<td>top.key_event</td>" in page
     assert "<td>top.sums</td>" in page
-    id_ = next(letter["id"] for letter in letters["dead_letters"] if letter["callback"] == "key_event")
+    id_ = next(letter["id"] for letter in failures["dead_letters"] if letter["callback"] == "key_event")
     letter = html.unescape(browser.get(f"/letters/{id_}"))
     assert "<dt>Stage</dt><dd>top</dd>" in letter
     assert "PageSum(page='/bad'" in letter
@@ -185,7 +185,7 @@ def test_the_history_keeps_the_reports_of_stages(tmp_path: Path) -> None:
             name: of.counts for name, of in before.stages.items()
         }
     line = (tmp_path / "history" / "0").read_text().splitlines()[-1]
-    assert line.count('"counts"') == 2  # the sums are not kept
+    assert line.count('"counts"') == 2  # the sums are not stored
 
 
 def _shown(batch: Any) -> dict[str, Any]:

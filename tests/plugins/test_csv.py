@@ -47,7 +47,7 @@ def rows_of(tmp_path: Path, content: bytes, **options: Any) -> list[Any]:
 # The source.
 
 
-def test_each_row_is_a_dict_of_texts_by_column(tmp_path: Path) -> None:
+def test_a_row_of_a_csv_file_is_a_dict_of_texts_by_column(tmp_path: Path) -> None:
     content = b"channel,views,note\r\na,1,\r\nb, 2 ,x\r\n"
     assert rows_of(tmp_path, content) == [
         {"channel": "a", "views": "1", "note": ""},
@@ -55,7 +55,7 @@ def test_each_row_is_a_dict_of_texts_by_column(tmp_path: Path) -> None:
     ]
 
 
-def test_cells_in_quotes_hold_delimiters_quotes_and_line_ends(tmp_path: Path) -> None:
+def test_quoted_cells_of_a_csv_file_can_contain_delimiters_quotes_and_line_ends(tmp_path: Path) -> None:
     content = b'a,"b ""c"""\n"1,2","line\r\nbreak\n"\n"","""x"""\n'
     assert rows_of(tmp_path, content) == [
         {"a": "1,2", 'b "c"': "line\r\nbreak\n"},
@@ -63,34 +63,34 @@ def test_cells_in_quotes_hold_delimiters_quotes_and_line_ends(tmp_path: Path) ->
     ]
 
 
-def test_blank_lines_and_a_byte_order_mark_are_skipped(tmp_path: Path) -> None:
+def test_blank_lines_and_a_byte_order_mark_of_a_csv_file_are_skipped(tmp_path: Path) -> None:
     assert rows_of(tmp_path, b"\xef\xbb\xbfa,b\n\n1,\xef\xbb\xbf2\n\r\n") == [{"a": "1", "b": "\ufeff2"}]
 
 
-def test_a_file_without_anything_has_no_rows(tmp_path: Path) -> None:
+def test_an_empty_csv_file_has_no_rows(tmp_path: Path) -> None:
     assert rows_of(tmp_path, b"") == []
     assert rows_of(tmp_path, b"a,b\n") == []
 
 
-def test_columns_are_named_where_there_is_no_header(tmp_path: Path) -> None:
+def test_columns_can_be_set_for_a_csv_file_without_a_header(tmp_path: Path) -> None:
     assert rows_of(tmp_path, b"a,1\nb,2", columns=["channel", "views"]) == [
         {"channel": "a", "views": "1"},
         {"channel": "b", "views": "2"},
     ]
 
 
-def test_the_delimiter_and_the_encoding_may_be_others(tmp_path: Path) -> None:
+def test_the_delimiter_and_the_encoding_of_a_csv_file_can_be_set(tmp_path: Path) -> None:
     expected = [{"name": "Zoë, €", "n": "1"}]
     for encoding in ("cp1252", "utf-16", "utf-8-sig"):
         assert rows_of(tmp_path, "name\tn\nZoë, €\t1\n".encode(encoding), delimiter="\t", encoding=encoding) == expected
 
 
-def test_a_cell_may_be_large(tmp_path: Path) -> None:
+def test_a_cell_of_a_csv_file_can_have_a_megabyte(tmp_path: Path) -> None:
     (row,) = rows_of(tmp_path, b"a\n" + b"x" * 1_000_000)
     assert len(row["a"]) == 1_000_000
 
 
-def test_each_file_has_its_own_header_and_files_follow_each_other_by_path(tmp_path: Path) -> None:
+def test_csv_files_have_their_own_headers_and_are_read_in_order_of_path(tmp_path: Path) -> None:
     write(tmp_path / "b.csv", b"a,b\n1,2\n")
     write(tmp_path / "a.csv.gz", gzip.compress(b"b,a\n3,4\n"))
     write(tmp_path / "c.csv.bz2", bz2.compress(b"b\n5\n"))
@@ -111,7 +111,7 @@ def test_each_file_has_its_own_header_and_files_follow_each_other_by_path(tmp_pa
         (b"a,b\n1,2\n\xff,4\n4,5\n", 3, "\\xff,4\n", "the row is not valid utf-8"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_a_dead_letter_with_its_text(
+def test_a_malformed_row_becomes_a_dead_letter_with_its_text(
     tmp_path: Path, content: bytes, line: int, text: str, problem: str
 ) -> None:
     path = write(tmp_path / "views.csv", content)
@@ -124,7 +124,7 @@ def test_a_row_that_cannot_be_read_is_a_dead_letter_with_its_text(
     assert f"{path}, line {line}: " in letter.error
 
 
-def test_a_row_that_cannot_be_read_ends_the_run_and_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_malformed_row_names_file_and_line(tmp_path: Path) -> None:
     path = write(tmp_path / "views.csv", b"a,b\n1\n")
     with pytest.raises(CallbackError, match=r"views\.csv, line 2: expected 2 cells, got 1"):
         run(echo(CsvSource(path)), engine="embedded")
@@ -138,24 +138,24 @@ def test_a_row_that_cannot_be_read_ends_the_run_and_is_named(tmp_path: Path) -> 
         (b"a,\xff\n1,2", r"views\.csv, line 1: the row is not valid utf-8"),
     ],
 )
-def test_a_header_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, why: str) -> None:
+def test_the_error_for_a_malformed_header_names_file_and_line(tmp_path: Path, content: bytes, why: str) -> None:
     with pytest.raises(SourceError, match=why):
         rows_of(tmp_path, content)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_csv_file_that_cannot_be_read_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"views\.csv cannot be read: .*truncated"):
         rows_of(tmp_path, "a\nb".encode("utf-16")[:-1], encoding="utf-16")
     with pytest.raises(SourceError, match=r"CsvSource: .*views\.gz cannot be read"):
         rows(write(tmp_path / "views.gz", gzip.compress(b"a\n1\n" * 100)[:-12]))
-    cell = {"path": f"file:{tmp_path}/gone.csv"}
-    with pytest.raises(SourceError, match=r"gone\.csv cannot be read: .*No such file"):
+    cell = {"path": f"file:{tmp_path}/missing.csv"}
+    with pytest.raises(SourceError, match=r"missing\.csv cannot be read: .*No such file"):
         list(CsvSource(tmp_path).to_records(pa.array([cell])))
-    with pytest.raises(SourceError, match=r"CsvSource\('.*gone'\): there is no file"):
-        CsvSource(tmp_path / "gone").check()
+    with pytest.raises(SourceError, match=r"CsvSource\('.*missing'\): there is no file"):
+        CsvSource(tmp_path / "missing").check()
 
 
-def test_the_files_that_spark_hands_over_are_read_as_local_ones(tmp_path: Path) -> None:
+def test_csv_files_that_spark_reads_have_the_rows_of_local_files(tmp_path: Path) -> None:
     plain, packed = b"a,b\n1,2\n3\n", gzip.compress(b"b\n4\n")
     write(tmp_path / "1.csv", plain)
     write(tmp_path / "2.csv.gz", packed)
@@ -184,20 +184,20 @@ def test_the_files_that_spark_hands_over_are_read_as_local_ones(tmp_path: Path) 
         ({"max_files_per_batch": 0}, "max_files_per_batch must be a positive integer"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(options: Any, why: str) -> None:
+def test_invalid_settings_of_csv_source_are_refused(options: Any, why: str) -> None:
     with pytest.raises(SourceError, match=why):
         CsvSource("views", **options)
 
 
-def test_parameters_take_the_place_of_settings() -> None:
+def test_settings_of_csv_source_can_be_parameters() -> None:
     settings = {name: Param(name.upper()) for name in ("columns", "delimiter", "encoding")}
-    given = {"VIEWS": "views/", "COLUMNS": "a,b", "DELIMITER": ";", "ENCODING": "cp1252"}
-    filled = echo(CsvSource(Param("VIEWS"), **settings)).with_params(given).sources["in"]
+    params = {"VIEWS": "views/", "COLUMNS": "a,b", "DELIMITER": ";", "ENCODING": "cp1252"}
+    filled = echo(CsvSource(Param("VIEWS"), **settings)).with_params(params).sources["in"]
     assert filled == CsvSource("views/", columns=["a", "b"], delimiter=";", encoding="cp1252")
     assert pickle.loads(pickle.dumps(filled)) == filled
 
 
-def test_the_command_line_gives_columns(tmp_path: Path) -> None:
+def test_the_columns_of_a_csv_file_can_be_set_on_the_command_line(tmp_path: Path) -> None:
     path = write(tmp_path / "views.csv", b"a\t1\n")
     text = f"csv:{path}?columns=channel,views&delimiter=%09"
     source = with_connectors(echo(CsvSource("in")), {"in": text}, {}).sources["in"]
@@ -205,7 +205,7 @@ def test_the_command_line_gives_columns(tmp_path: Path) -> None:
     assert list(source.records()) == [{"channel": "a", "views": "1"}]
 
 
-def test_test_runs_take_rows() -> None:
+def test_records_of_a_test_run_with_csv_source_are_rows() -> None:
     assert TestRun(echo(CsvSource("in"))).add_record({"a": "1"}).run().records("seen") == [{"a": "1"}]
 
 
@@ -218,7 +218,9 @@ CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
     st.sampled_from([",", ";", "\t"]),
     st.sampled_from([("\r\n", csv.QUOTE_MINIMAL), ("\n", csv.QUOTE_ALL)]),
 )
-def test_what_other_programs_write_is_read(cells: list[list[str]], delimiter: str, way: tuple[str, Any]) -> None:
+def test_csv_source_reads_the_files_of_other_writers(
+    cells: list[list[str]], delimiter: str, way: tuple[str, Any]
+) -> None:
     text, (end, quoting) = io.StringIO(newline=""), way
     writer = csv.writer(text, delimiter=delimiter, lineterminator=end, quoting=quoting)
     writer.writerows([["a", "b"], *cells])
@@ -282,7 +284,7 @@ class Pair(NamedTuple):
         (Inner(Colour.RED, START), '"{""colour"":""red"",""at"":""2025-01-01T00:00:00Z""}"'),
     ],
 )
-def test_values_become_cells(value: Any, text: str) -> None:
+def test_csv_sink_writes_values_as_cells(value: Any, text: str) -> None:
     assert CsvSink("out").codec(Reading).encode(Reading("a", value)) == f"a,{text}\n".encode()
 
 
@@ -295,13 +297,13 @@ def test_values_become_cells(value: Any, text: str) -> None:
         (int, "3", "cannot store"),
     ],
 )
-def test_a_value_that_cannot_be_written_is_refused(type_: Any, value: Any, why: str) -> None:
+def test_csv_sink_refuses_values_that_it_cannot_write(type_: Any, value: Any, why: str) -> None:
     with pytest.raises(EncodeError, match=why):
         CsvSink("out").codec(type_).encode(value)
 
 
 def written(sink: CsvSink, *values: Any, type_: Any, codec: Any = None) -> dict[str, str]:
-    """The files of a batch in two parts, of which the first has all values."""
+    """Write a batch in two parts, of which the first has all values. Return the files."""
     batch = SinkBatch("run1", "views", "sums", 7, codec or sink.codec(type_))
     sink.check("sums", type_)
     parts = []
@@ -318,20 +320,20 @@ def files(sink: CsvSink) -> dict[str, str]:
     return {path.name: path.read_bytes().decode() for path in sorted(Path(str(sink.path)).iterdir())}
 
 
-def test_each_part_is_a_file_with_a_header(tmp_path: Path) -> None:
+def test_csv_sink_writes_a_file_with_a_header_for_each_part(tmp_path: Path) -> None:
     sink = CsvSink(tmp_path / "out")
     assert written(sink, Reading("a", 1), Reading("b", 2), type_=Reading) == {
         "sums-run1-000000007-00000.csv": "name,value\na,1\nb,2\n"
     }
 
 
-def test_a_type_without_fields_has_one_column(tmp_path: Path) -> None:
+def test_csv_sink_writes_one_column_for_a_type_without_fields(tmp_path: Path) -> None:
     assert list(written(CsvSink(tmp_path / "1"), 1, 2, type_=int).values()) == ["value\n1\n2\n"]
     assert list(written(CsvSink(tmp_path / "2"), None, "", "a", type_=str | None).values()) == ['value\n""\n""\na\n']
     assert list(written(CsvSink(tmp_path / "3"), {"a": 1}, type_=dict).values()) == ['value\n"{""a"":1}"\n']
 
 
-def test_a_port_with_a_codec_of_its_own_has_one_column_with_json(tmp_path: Path) -> None:
+def test_csv_sink_writes_one_column_with_json_for_a_port_with_a_codec(tmp_path: Path) -> None:
     class Reversed(Codec[str]):
         def encode(self, value: str) -> Any:
             return value[::-1]
@@ -342,9 +344,9 @@ def test_a_port_with_a_codec_of_its_own_has_one_column_with_json(tmp_path: Path)
     assert list(written(CsvSink(tmp_path), "abc", type_=str, codec=Reversed()).values()) == ['value\n"""cba"""\n']
 
 
-def test_dead_letters_can_be_written(tmp_path: Path) -> None:
+def test_csv_sink_writes_dead_letters(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", b"a,b\n1\n")
-    job = echo(CsvSource(path), on_error="dead_letter", letters=CsvSink(tmp_path / "letters"))
+    job = echo(CsvSource(path), on_error="dead_letter", dead_letters=CsvSink(tmp_path / "letters"))
     run(job, engine="embedded")
     (row,) = rows(tmp_path / "letters")
     assert list(row) == list(DeadLetter.__annotations__)
@@ -352,7 +354,7 @@ def test_dead_letters_can_be_written(tmp_path: Path) -> None:
     assert (row["key"], row["timers"], row["state"]) == ("", "[]", "{}")
 
 
-def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path) -> None:
+def test_a_reprocessed_batch_leaves_no_duplicates_in_csv_files(tmp_path: Path) -> None:
     sink = CsvSink(tmp_path / "out")
     killed = sink.open(SinkBatch("run1", "views", "sums", 7, sink.codec(int)), "00002")
     killed.write([b"9\n"])
@@ -360,7 +362,7 @@ def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path) -> None:
     assert written(sink, 1, type_=int) == {"sums-run1-000000007-00000.csv": "value\n1\n"}
 
 
-def test_an_aborted_part_leaves_nothing(tmp_path: Path) -> None:
+def test_csv_sink_leaves_no_file_of_an_aborted_part(tmp_path: Path) -> None:
     sink = CsvSink(tmp_path)
     writer = sink.open(SinkBatch("run1", "views", "sums", 7, sink.codec(int)), "00000")
     writer.write([b"1\n"])
@@ -368,7 +370,7 @@ def test_an_aborted_part_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_errors_name_the_sink(tmp_path: Path) -> None:
+def test_errors_of_the_check_of_csv_sink_state_the_problem(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="is not a directory: give CsvSink a different path"):
         CsvSink(write(tmp_path / "file", b"")).check("sums", int)
 
@@ -380,7 +382,7 @@ def test_errors_name_the_sink(tmp_path: Path) -> None:
         CsvSink(tmp_path).check("sums", Empty)
 
 
-def test_a_sink_travels_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickled_csv_sink_has_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sent = pickle.dumps(CsvSink("out"))
     monkeypatch.chdir("/")
@@ -389,7 +391,7 @@ def test_a_sink_travels_with_its_place(tmp_path: Path, monkeypatch: pytest.Monke
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(CELLS, CELLS | st.none())))
-def test_what_the_sink_writes_the_source_reads(values: list[tuple[str, str | None]]) -> None:
+def test_csv_source_reads_the_files_of_csv_sink(values: list[tuple[str, str | None]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         written(CsvSink(directory), *(Pair(*value) for value in values), type_=Pair)
         assert [tuple(row.values()) for row in rows(directory)] == [(left, right or "") for left, right in values]
@@ -405,8 +407,8 @@ class Echo(Handler):
         self.seen.collect(subject, event.value)
 
 
-def echo(source: Any, letters: Any = None, **options: Any) -> Job:
+def echo(source: Any, dead_letters: Any = None, **options: Any) -> Job:
     sinks = {"seen": MemorySink()}
     if options.get("on_error"):
-        sinks["dead_letters"] = letters or MemorySink()
+        sinks["dead_letters"] = dead_letters or MemorySink()
     return Job("echo", Echo(), {"in": source}, sinks, **options)

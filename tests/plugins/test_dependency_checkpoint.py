@@ -1,4 +1,4 @@
-"""Checkpoints and dependencies without a job: what is noted, told, kept and paused."""
+"""Checkpoints and dependencies without a job: markers, callbacks, caches and paused streams."""
 
 import asyncio
 import doctest
@@ -45,7 +45,7 @@ def minutes(number: float) -> datetime:
 
 
 def run(*calls: Coroutine[Any, Any, Any]) -> list[Any]:
-    """Await one after the other, and give what each gave."""
+    """Await calls one after the other. Return their results."""
 
     async def all_of_them() -> list[Any]:
         return [await call for call in calls]
@@ -55,42 +55,44 @@ def run(*calls: Coroutine[Any, Any, Any]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def _streams_of_one_test() -> Iterator[None]:
-    """Leaves no stream to the next test that this one did not play."""
+    """Removes the streams that a test has not processed."""
     yield
     _streams.clear()
 
 
-class Told:
-    """Callbacks that note what they are told, as (what, dependency, down_marker, down_state, state)."""
+class Recorder:
+    """Callbacks that record their calls as (what, dependency, down_marker, down_state, state)."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.recorder: list[tuple[Any, ...]] = []
 
     def down(self, checkpoint: Checkpoint, dependency: Dependency) -> None:
-        self._note("down", checkpoint, dependency)
+        self._record("down", checkpoint, dependency)
 
     def recovered(self, checkpoint: Checkpoint, dependency: Dependency) -> None:
-        self._note("recovered", checkpoint, dependency)
+        self._record("recovered", checkpoint, dependency)
 
-    def _note(self, what: str, checkpoint: Checkpoint, dependency: Dependency) -> None:
+    def _record(self, what: str, checkpoint: Checkpoint, dependency: Dependency) -> None:
         down_state = None if dependency.down_state is None else dict(dependency.down_state)
-        self.told.append((what, dependency.name, dependency.down_marker, down_state, dict(checkpoint.state)))
+        self.recorder.append((what, dependency.name, dependency.down_marker, down_state, dict(checkpoint.state)))
 
     @property
     def changes(self) -> list[tuple[str, str]]:
-        return [(what, name) for what, name, *_ in self.told]
+        return [(what, name) for what, name, *_ in self.recorder]
 
 
-def checkpoint(told: Told | None = None, *names: str, threshold: Any = timedelta(minutes=10), **settings: Any) -> Any:
-    told = told or Told()
+def checkpoint(
+    recorder: Recorder | None = None, *names: str, threshold: Any = timedelta(minutes=10), **settings: Any
+) -> Any:
+    recorder = recorder or Recorder()
     dependencies = [Dependency(name, None, threshold) for name in names or ("weather",)]
-    return Checkpoint("activities", None, dependencies, told.down, told.recovered, **settings)
+    return Checkpoint("activities", None, dependencies, recorder.down, recorder.recovered, **settings)
 
 
-# What is noted and told
+# Markers and callbacks
 
 
-def test_the_acceptance_case(shared_data: Callable[[str], Path]) -> None:
+def test_pulses_and_heartbeats_give_the_results_of_the_acceptance_case(shared_data: Callable[[str], Path]) -> None:
     case = json.loads(shared_data("vectors/dependency_checkpoint.json").read_text())
 
     def at(time: str) -> datetime:
@@ -104,8 +106,8 @@ def test_the_acceptance_case(shared_data: Callable[[str], Path]) -> None:
             assert downtime == (None if seconds is None else timedelta(seconds=seconds))
             assert checked.state == step["state"]
         else:
-            (given,) = run(checked.heartbeat(at(step["heartbeat"])))
-            assert given["is_late"] is step["is_late"]
+            (answer,) = run(checked.heartbeat(at(step["heartbeat"])))
+            assert answer["is_late"] is step["is_late"]
         if "dependency_marker" in step:
             assert checked["weather"].checkpoint_marker == at(step["dependency_marker"])
         if "is_down" in step:
@@ -114,7 +116,7 @@ def test_the_acceptance_case(shared_data: Callable[[str], Path]) -> None:
             assert checked.is_paused is (step["dependent"] == "paused")
 
 
-def test_the_examples_of_the_document_that_it_was_conceived_from(shared_data: Callable[[str], Path]) -> None:
+def test_the_examples_of_the_first_design_of_checkpoints_pass(shared_data: Callable[[str], Path]) -> None:
     document = shared_data("seeds/002_2797259246cf3899.txt").read_text()
     document = document.replace("from slipstream import handle", "from amadou_plugins.dependencies import handle")
     document = document.replace("}\nproperty", "}\n\nproperty")  # an empty line ends what is expected
@@ -127,16 +129,16 @@ def test_the_examples_of_the_document_that_it_was_conceived_from(shared_data: Ca
 
 
 @pytest.mark.parametrize("module", ["_checkpoint", "_dependency"])
-def test_the_examples_in_the_docstrings_hold(module: str) -> None:
+def test_the_examples_in_docstrings_of_checkpoints_and_dependencies_pass(module: str) -> None:
     tested = doctest.testmod(import_module(f"amadou_plugins.dependencies.{module}"))
 
     assert tested.attempted > 0
     assert tested.failed == 0
 
 
-def test_each_change_is_told_once_with_what_was_done_when_all_was_well() -> None:
-    told = Told()
-    checked = checkpoint(told)
+def test_callbacks_are_called_once_for_a_change_with_the_state_before_the_downtime() -> None:
+    recorder = Recorder()
+    checked = checkpoint(recorder)
     run(
         checked.check_pulse(minutes(0), offset=1),
         checked.heartbeat(minutes(1)),
@@ -148,31 +150,31 @@ def test_each_change_is_told_once_with_what_was_done_when_all_was_well() -> None
         checked.heartbeat(minutes(15)),
     )
 
-    assert told.told == [
+    assert recorder.recorder == [
         ("down", "weather", minutes(1), {"offset": 1}, {"offset": 3}),
         ("recovered", "weather", minutes(1), {"offset": 1}, {"offset": 4}),
     ]
     assert (checked["weather"].down_state, checked["weather"].down_marker) == (None, None)
 
 
-def test_a_dependency_that_is_behind_by_just_the_threshold_is_not_down() -> None:
+def test_a_dependency_is_down_only_if_it_is_behind_by_more_than_the_threshold() -> None:
     checked = checkpoint()
 
     assert run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(10)))[1] is None
     assert run(checked.check_pulse(minutes(10.01))) == [timedelta(minutes=10.01)]
 
 
-def test_a_dependency_that_has_come_just_as_far_has_not_recovered() -> None:
+def test_a_dependency_recovers_only_if_it_is_ahead_of_the_dependent_stream() -> None:
     checked = checkpoint()
     run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)))
 
-    assert [given["is_late"] for given in run(checked.heartbeat(minutes(11)), checked.heartbeat(minutes(11.01)))] == [
+    assert [answer["is_late"] for answer in run(checked.heartbeat(minutes(11)), checked.heartbeat(minutes(11.01)))] == [
         True,
         False,
     ]
 
 
-def test_a_heartbeat_tells_how_far_both_have_come() -> None:
+def test_a_heartbeat_returns_the_markers_of_both_streams() -> None:
     checked = checkpoint()
 
     assert run(checked.check_pulse(minutes(1)), checked.heartbeat(minutes(2)))[1] == {
@@ -182,15 +184,15 @@ def test_a_heartbeat_tells_how_far_both_have_come() -> None:
     }
 
 
-def test_a_dependency_that_brought_nothing_counts_from_where_the_dependent_stream_began() -> None:
-    told = Told()
-    checked = checkpoint(told)
+def test_the_downtime_of_a_dependency_without_heartbeats_counts_from_the_first_pulse() -> None:
+    recorder = Recorder()
+    checked = checkpoint(recorder)
 
     assert run(*(checked.check_pulse(minutes(m)) for m in (0, 10, 11))) == [None, None, timedelta(minutes=11)]
-    assert told.changes == [("down", "weather")]
+    assert recorder.changes == [("down", "weather")]
 
 
-def test_the_first_heartbeat_replaces_the_assumed_marker_even_where_it_is_older() -> None:
+def test_the_first_heartbeat_replaces_the_assumed_marker_even_if_it_is_older() -> None:
     checked = checkpoint()
     run(checked.check_pulse(minutes(0)), checked.heartbeat(minutes(-30)))
 
@@ -198,7 +200,7 @@ def test_the_first_heartbeat_replaces_the_assumed_marker_even_where_it_is_older(
     assert run(checked.check_pulse(minutes(0))) == [timedelta(minutes=30)]
 
 
-def test_an_older_heartbeat_changes_nothing() -> None:
+def test_an_older_heartbeat_does_not_change_the_dependency() -> None:
     checked = checkpoint()
     run(checked.check_pulse(minutes(0), n=1), checked.heartbeat(minutes(5)), checked.check_pulse(minutes(6), n=2))
     run(checked.heartbeat(minutes(4)))
@@ -206,7 +208,7 @@ def test_an_older_heartbeat_changes_nothing() -> None:
     assert dict(checked["weather"]) == {"checkpoint_state": {"n": 1}, "checkpoint_marker": minutes(5)}
 
 
-def test_an_older_pulse_leaves_the_marker_and_notes_what_it_is_given() -> None:
+def test_an_older_pulse_changes_the_state_but_not_the_marker() -> None:
     checked = checkpoint()
     run(checked.check_pulse(minutes(5), offset=1), checked.check_pulse(minutes(4), offset=2, part=7))
 
@@ -214,7 +216,7 @@ def test_an_older_pulse_leaves_the_marker_and_notes_what_it_is_given() -> None:
     assert checked.state == {"offset": 2, "part": 7}
 
 
-def test_zero_is_a_marker() -> None:
+def test_zero_is_a_valid_marker() -> None:
     checked = checkpoint(threshold=3)
     run(checked.heartbeat(0), checked.check_pulse(-5))
     assert (checked["weather"].checkpoint_marker, checked.state_marker) == (0, -5)
@@ -228,13 +230,13 @@ def test_zero_is_a_marker() -> None:
     ]
 
 
-def test_a_pulse_of_zero_is_assumed_of_a_dependency_that_brought_nothing() -> None:
+def test_a_first_pulse_of_zero_is_the_assumed_marker_of_a_dependency_without_heartbeats() -> None:
     checked = checkpoint(threshold=3)
 
     assert run(checked.check_pulse(0), checked.check_pulse(4)) == [None, 4]
 
 
-def test_the_state_that_a_dependency_has_is_a_copy() -> None:
+def test_a_dependency_has_a_copy_of_the_checkpoints_state() -> None:
     checked = checkpoint()
     run(checked.check_pulse(minutes(0), seen=["a"]), checked.heartbeat(minutes(1)))
     checked.state["seen"].append("b")
@@ -248,37 +250,37 @@ def test_the_state_that_a_dependency_has_is_a_copy() -> None:
 # Several dependencies
 
 
-def test_the_dependent_stream_waits_until_none_is_down_and_each_recovery_is_told() -> None:
-    told = Told()
-    checked = checkpoint(told, "weather", "traffic")
+def test_the_dependent_stream_is_paused_until_all_dependencies_have_recovered() -> None:
+    recorder = Recorder()
+    checked = checkpoint(recorder, "weather", "traffic")
     run(*(checked.heartbeat(minutes(0), name) for name in ("weather", "traffic")), checked.check_pulse(minutes(20)))
-    assert told.changes == [("down", "weather"), ("down", "traffic")]
+    assert recorder.changes == [("down", "weather"), ("down", "traffic")]
 
     run(checked.heartbeat(minutes(21), "traffic"))
-    assert told.changes[2:] == [("recovered", "traffic")]
+    assert recorder.changes[2:] == [("recovered", "traffic")]
     assert checked.is_paused
 
     run(checked.heartbeat(minutes(21), "weather"))
-    assert told.changes[3:] == [("recovered", "weather")]
+    assert recorder.changes[3:] == [("recovered", "weather")]
     assert not checked.is_paused
 
 
 @pytest.mark.parametrize("order", [("weather", "traffic"), ("traffic", "weather")])
-def test_the_longest_downtime_is_answered_whatever_the_order(order: tuple[str, str]) -> None:
+def test_check_pulse_returns_the_longest_downtime_for_any_order_of_dependencies(order: tuple[str, str]) -> None:
     checked = checkpoint(None, *order)
     run(checked.heartbeat(minutes(0), "weather"), checked.heartbeat(minutes(5), "traffic"))
 
     assert run(checked.check_pulse(minutes(20))) == [timedelta(minutes=20)]
 
 
-def test_a_dependency_that_is_down_and_nearly_back_is_still_answered_for() -> None:
+def test_check_pulse_returns_a_downtime_below_the_threshold_until_the_recovery() -> None:
     checked = checkpoint()
     run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(20)), checked.heartbeat(minutes(18)))
 
     assert run(checked.check_pulse(minutes(20))) == [timedelta(minutes=2)]
 
 
-def test_with_several_a_heartbeat_must_say_which_one() -> None:
+def test_a_heartbeat_for_several_dependencies_needs_a_name() -> None:
     checked = checkpoint(None, "weather", "traffic")
 
     with pytest.raises(ValueError, match=r"several dependencies: pass one of weather, traffic as dependency_name"):
@@ -288,30 +290,30 @@ def test_with_several_a_heartbeat_must_say_which_one() -> None:
             unknown()
 
 
-def test_dependencies_may_come_one_by_one() -> None:
+def test_dependencies_can_be_an_iterator() -> None:
     checked = Checkpoint("activities", None, (Dependency(name, None) for name in ("weather", "traffic")))
 
     assert list(checked.dependencies) == ["weather", "traffic"]
 
 
 @pytest.mark.parametrize(
-    "given", [{"weather": Dependency("weather", None)}, Dependency("weather", None), "weather", None]
+    "dependencies", [{"weather": Dependency("weather", None)}, Dependency("weather", None), "weather", None]
 )
-def test_what_is_no_dependency_is_an_error(given: Any) -> None:
+def test_dependencies_that_are_not_a_list_of_dependency_objects_are_an_error(dependencies: Any) -> None:
     with pytest.raises(DependencyError, match="activities: dependencies must be Dependency objects in a list, not "):
-        Checkpoint("activities", None, given)
+        Checkpoint("activities", None, dependencies)
 
 
-@pytest.mark.parametrize(("names", "told"), [((), "pass a dependency"), (("weather", "weather"), "its own name")])
-def test_a_checkpoint_needs_dependencies_with_names_of_their_own(names: tuple[str, ...], told: str) -> None:
-    with pytest.raises(DependencyError, match=told):
+@pytest.mark.parametrize(("names", "reason"), [((), "pass a dependency"), (("weather", "weather"), "its own name")])
+def test_a_checkpoint_needs_dependencies_with_different_names(names: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(DependencyError, match=reason):
         Checkpoint("activities", None, [Dependency(name, None) for name in names])
 
 
-# Markers that make no sense
+# Invalid markers
 
 
-def test_none_is_no_marker_and_changes_nothing() -> None:
+def test_none_as_a_marker_is_an_error_and_changes_nothing() -> None:
     checked = checkpoint()
     run(checked.check_pulse(minutes(0), offset=1))
 
@@ -323,7 +325,7 @@ def test_none_is_no_marker_and_changes_nothing() -> None:
     assert not checked["weather"].has_beaten
 
 
-def test_markers_that_cannot_be_compared_are_an_error_that_says_what_to_do() -> None:
+def test_the_error_for_markers_that_cannot_be_compared_says_what_to_do() -> None:
     checked = checkpoint()
     run(checked.heartbeat(minutes(0)))
 
@@ -331,11 +333,11 @@ def test_markers_that_cannot_be_compared_are_an_error_that_says_what_to_do() -> 
         run(checked.check_pulse(minutes(0).replace(tzinfo=timezone.utc)))
     assert raised.value.dependency == "weather"
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
-    assert run(checked.check_pulse(minutes(0))) == [None]  # the right one goes on
+    assert run(checked.check_pulse(minutes(0))) == [None]  # the right type is still accepted
 
 
 @pytest.mark.parametrize("pulse", [1, 11])
-def test_a_heartbeat_of_another_kind_is_an_error(pulse: int) -> None:
+def test_a_heartbeat_with_a_marker_of_another_type_is_an_error(pulse: int) -> None:
     checked = checkpoint()
     run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(pulse)))
 
@@ -344,7 +346,7 @@ def test_a_heartbeat_of_another_kind_is_an_error(pulse: int) -> None:
     assert run(checked.heartbeat(minutes(12)))[0]["is_late"] is False
 
 
-def test_a_threshold_that_does_not_fit_the_markers_is_told_as_such() -> None:
+def test_the_error_for_a_threshold_of_another_type_than_the_markers_names_it() -> None:
     checked = Checkpoint("activities", None, [Dependency("weather", None)])
 
     with pytest.raises(
@@ -353,7 +355,7 @@ def test_a_threshold_that_does_not_fit_the_markers_is_told_as_such() -> None:
         run(checked.check_pulse(7))
 
 
-# States that cannot be kept
+# States that cannot be stored
 
 
 def test_a_state_that_cannot_be_copied_is_an_error_and_changes_nothing() -> None:
@@ -369,7 +371,7 @@ def test_a_state_that_cannot_be_copied_is_an_error_and_changes_nothing() -> None
     assert run(checked.heartbeat(minutes(-20)), checked.check_pulse(minutes(0)))[1] == timedelta(minutes=20)
 
 
-def test_a_state_that_a_cache_does_not_take_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_state_that_a_cache_cannot_store_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
     cache = SqliteCache(tmp_path / "cache.db")
     checked = checkpoint(cache=cache)
     run(checked.check_pulse(minutes(0), offset=1))
@@ -393,7 +395,7 @@ def test_a_state_that_a_cache_does_not_take_is_an_error_and_changes_nothing(tmp_
 
 
 class Disk(dict[str, Any]):
-    """A cache that may be full."""
+    """A cache that can be full."""
 
     is_full = False
 
@@ -403,7 +405,7 @@ class Disk(dict[str, Any]):
         super().__setitem__(key, value)
 
 
-def test_a_recovery_that_cannot_be_kept_lets_the_dependent_stream_go_on() -> None:
+def test_the_dependent_stream_resumes_if_a_recovery_cannot_be_stored() -> None:
     def fills(checkpoint: Checkpoint, dependency: Dependency) -> None:
         disk.is_full = True
 
@@ -421,24 +423,24 @@ def test_a_recovery_that_cannot_be_kept_lets_the_dependent_stream_go_on() -> Non
 # Callbacks and checks
 
 
-def test_callbacks_may_be_async() -> None:
-    told = Told()
+def test_callbacks_of_a_checkpoint_can_be_async() -> None:
+    recorder = Recorder()
 
     async def down(checkpoint: Checkpoint, dependency: Dependency) -> None:
         await asyncio.sleep(0)
-        told.down(checkpoint, dependency)
+        recorder.down(checkpoint, dependency)
 
     async def recovered(checkpoint: Checkpoint, dependency: Dependency) -> None:
         await asyncio.sleep(0)
-        told.recovered(checkpoint, dependency)
+        recorder.recovered(checkpoint, dependency)
 
     checked = Checkpoint("activities", None, [Dependency("weather", None)], down, recovered)
     run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)), checked.heartbeat(minutes(12)))
 
-    assert told.changes == [("down", "weather"), ("recovered", "weather")]
+    assert recorder.changes == [("down", "weather"), ("recovered", "weather")]
 
 
-def test_there_need_be_no_callbacks() -> None:
+def test_a_checkpoint_works_without_callbacks() -> None:
     checked = Checkpoint("activities", None, [Dependency("weather", None)])
     run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)))
     assert checked["weather"].is_down
@@ -447,34 +449,34 @@ def test_there_need_be_no_callbacks() -> None:
     assert not checked["weather"].is_down
 
 
-class Broken(Told):
-    """Callbacks that fail once they have noted what they were told."""
+class Broken(Recorder):
+    """Callbacks that record their calls, and then fail."""
 
-    def _note(self, what: str, checkpoint: Checkpoint, dependency: Dependency) -> None:
-        super()._note(what, checkpoint, dependency)
+    def _record(self, what: str, checkpoint: Checkpoint, dependency: Dependency) -> None:
+        super()._record(what, checkpoint, dependency)
         raise OSError(f"{dependency.name} {what}")
 
 
-def test_what_the_downtime_callback_raises_reaches_the_caller_and_the_change_counts() -> None:
-    told = Broken()
+def test_an_error_of_the_downtime_callback_is_raised_and_the_dependency_is_down() -> None:
+    recorder = Broken()
     cache: dict[str, Any] = {}
-    checked = checkpoint(told, "weather", "traffic", cache=cache)
+    checked = checkpoint(recorder, "weather", "traffic", cache=cache)
 
     with pytest.raises(OSError, match="weather down"):
         run(
             *(checked.heartbeat(minutes(0), name) for name in ("weather", "traffic")),
             checked.check_pulse(minutes(11)),
         )
-    assert told.changes == [("down", "weather"), ("down", "traffic")]
+    assert recorder.changes == [("down", "weather"), ("down", "traffic")]
     assert checked.is_paused
-    assert run(checked.check_pulse(minutes(12))) == [timedelta(minutes=12)]  # told once
+    assert run(checked.check_pulse(minutes(12))) == [timedelta(minutes=12)]  # the callback is called once
     assert checkpoint(None, "weather", "traffic", cache=cache).is_paused
 
 
-def test_what_the_recovery_callback_raises_reaches_the_caller_and_the_dependent_stream_goes_on() -> None:
-    told = Broken()
+def test_an_error_of_the_recovery_callback_is_raised_and_the_dependent_stream_resumes() -> None:
+    recorder = Broken()
     cache: dict[str, Any] = {}
-    checked = checkpoint(told, cache=cache)
+    checked = checkpoint(recorder, cache=cache)
     with pytest.raises(OSError, match="down"):
         run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)))
 
@@ -483,14 +485,14 @@ def test_what_the_recovery_callback_raises_reaches_the_caller_and_the_dependent_
     assert not checked.is_paused
     assert (checked["weather"].is_down, checked["weather"].down_state) == (False, None)
     assert not checkpoint(cache=cache).is_paused
-    assert run(checked.heartbeat(minutes(13)))[0]["is_late"] is False  # told once
+    assert run(checked.heartbeat(minutes(13)))[0]["is_late"] is False  # the callback is called once
 
 
 @pytest.mark.parametrize("what", ["down", "recovered"])
-def test_a_change_is_told_again_where_the_process_dies_while_it_is_told(what: str) -> None:
-    class Dying(Told):
-        def _note(self, now: str, checkpoint: Checkpoint, dependency: Dependency) -> None:
-            super()._note(now, checkpoint, dependency)
+def test_a_callback_is_called_again_after_a_restart_if_the_process_died_in_it(what: str) -> None:
+    class Dying(Recorder):
+        def _record(self, now: str, checkpoint: Checkpoint, dependency: Dependency) -> None:
+            super()._record(now, checkpoint, dependency)
             if now == what:
                 raise KeyboardInterrupt
 
@@ -502,22 +504,22 @@ def test_a_change_is_told_again_where_the_process_dies_while_it_is_told(what: st
     with pytest.raises(KeyboardInterrupt):
         run(dying.check_pulse(minutes(11), n=1) if what == "down" else dying.heartbeat(minutes(12)))
 
-    told = Told()
-    again = checkpoint(told, cache=cache)
+    recorder = Recorder()
+    again = checkpoint(recorder, cache=cache)
     run(again.check_pulse(minutes(11), n=1), again.heartbeat(minutes(13)))
-    assert told.changes == [("down", "weather"), ("recovered", "weather")][what == "recovered" :]
-    assert {marker for _, _, marker, *_ in told.told} == {minutes(0)}
+    assert recorder.changes == [("down", "weather"), ("recovered", "weather")][what == "recovered" :]
+    assert {marker for _, _, marker, *_ in recorder.recorder} == {minutes(0)}
 
 
 @pytest.mark.parametrize("what", ["down", "recovered"])
-def test_a_change_is_told_again_where_the_telling_is_cancelled(what: str) -> None:
-    told: list[str] = []
+def test_a_callback_is_called_again_if_it_was_cancelled(what: str) -> None:
+    calls: list[str] = []
 
-    async def tell(checkpoint: Checkpoint, dependency: Dependency) -> None:
-        told.append("down" if checkpoint.state_marker == minutes(11) and not dependency.checkpoint_marker else "")
-        await asyncio.sleep(3600 if len(told) == (1 if what == "down" else 2) else 0)
+    async def call_back(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        calls.append("down" if checkpoint.state_marker == minutes(11) and not dependency.checkpoint_marker else "")
+        await asyncio.sleep(3600 if len(calls) == (1 if what == "down" else 2) else 0)
 
-    checked = Checkpoint("activities", None, [Dependency("weather", None)], tell, tell)
+    checked = Checkpoint("activities", None, [Dependency("weather", None)], call_back, call_back)
 
     async def interrupted() -> None:
         await checked.heartbeat(minutes(0))
@@ -528,27 +530,27 @@ def test_a_change_is_told_again_where_the_telling_is_cancelled(what: str) -> Non
                 await call()
 
     asyncio.run(interrupted())
-    assert len(told) == 3
+    assert len(calls) == 3
     assert not checked.is_paused
 
 
 @pytest.mark.parametrize("order", [("weather", "traffic"), ("traffic", "weather")])
-def test_what_a_check_raises_reaches_the_caller_once_all_dependencies_are_judged(order: tuple[str, str]) -> None:
+def test_an_error_of_a_check_is_raised_after_all_dependencies_were_checked(order: tuple[str, str]) -> None:
     def fails(checkpoint: Checkpoint, dependency: Dependency) -> Any:
         raise OSError("the check failed")
 
-    told = Told()
+    recorder = Recorder()
     dependencies = [Dependency(name, None, 10, fails if name == "weather" else None) for name in order]
-    checked = Checkpoint("activities", None, dependencies, told.down)
+    checked = Checkpoint("activities", None, dependencies, recorder.down)
 
     for pulse in (0, 11):
         with pytest.raises(OSError, match="the check failed"):
             run(checked.check_pulse(pulse))
-    assert told.changes == [("down", "traffic")]
+    assert recorder.changes == [("down", "traffic")]
     assert (checked["weather"].is_down, checked.is_paused) == (False, True)
 
 
-def test_of_several_failures_the_first_is_raised() -> None:
+def test_the_first_of_several_errors_in_checks_and_callbacks_is_raised() -> None:
     def fails(checkpoint: Checkpoint, dependency: Dependency) -> Any:
         raise OSError(dependency.name)
 
@@ -559,17 +561,17 @@ def test_of_several_failures_the_first_is_raised() -> None:
         run(checked.heartbeat(0, "traffic"), checked.check_pulse(11))
 
 
-def test_checks_of_ones_own_decide() -> None:
+def test_checks_of_the_user_decide_about_downtime_and_recovery() -> None:
     def downtime(checkpoint: Checkpoint, dependency: Dependency) -> Any:
-        return "gone" if checkpoint.state_marker == "b" else None
+        return "down" if checkpoint.state_marker == "b" else None
 
     def recovery(checkpoint: Checkpoint, dependency: Dependency) -> bool:
         return bool(dependency.checkpoint_marker == "back")
 
     checked = Checkpoint("activities", None, [Dependency("weather", None, None, downtime, recovery)])
 
-    assert run(checked.check_pulse("a"), checked.check_pulse("b")) == [None, "gone"]
-    assert [given["is_late"] for given in run(checked.heartbeat("not yet"), checked.heartbeat("zzz back"))] == [
+    assert run(checked.check_pulse("a"), checked.check_pulse("b")) == [None, "down"]
+    assert [answer["is_late"] for answer in run(checked.heartbeat("not yet"), checked.heartbeat("zzz back"))] == [
         True,
         True,
     ]
@@ -578,7 +580,7 @@ def test_checks_of_ones_own_decide() -> None:
     assert checked["weather"].recovery_check is recovery
 
 
-def test_checks_of_ones_own_may_be_async_and_take_any_markers() -> None:
+def test_checks_of_the_user_can_be_async_and_accept_any_markers() -> None:
     async def downtime(checkpoint: Checkpoint, dependency: Dependency) -> Any:
         await asyncio.sleep(0)
         return checkpoint.state["behind"] > 2 and checkpoint.state["behind"]
@@ -594,7 +596,7 @@ def test_checks_of_ones_own_may_be_async_and_take_any_markers() -> None:
     assert run(checked.heartbeat({"is": "up"}))[0]["is_late"] is False
 
 
-def test_downtimes_in_different_terms_are_answered_by_name() -> None:
+def test_check_pulse_returns_the_downtime_of_the_first_name_if_downtimes_cannot_be_compared() -> None:
     dependencies = [
         Dependency("weather", None, downtime_check=lambda checkpoint, dependency: "long"),
         Dependency("traffic", None, downtime_check=lambda checkpoint, dependency: 7),
@@ -609,13 +611,13 @@ def test_downtimes_in_different_terms_are_answered_by_name() -> None:
 
 @pytest.fixture(params=["dict", "sqlite"])
 def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], MutableMapping[str, Any]]]:
-    """Opens the same cache again and again."""
-    kept: dict[str, Any] = {}
+    """Returns a function that closes the cache and opens it again."""
+    mapping: dict[str, Any] = {}
     opened: list[SqliteCache] = []
 
     def reopen() -> MutableMapping[str, Any]:
         if request.param == "dict":
-            return kept
+            return mapping
         for cache in opened:
             cache.close()
         opened.append(SqliteCache(tmp_path / "cache.db"))
@@ -638,29 +640,31 @@ def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     ],
     ids=["naive", "aware", "date", "timedelta", "int", "float"],
 )
-def test_everything_survives_a_restart(
+def test_downtime_state_and_markers_are_restored_from_a_cache(
     reopened: Callable[[], MutableMapping[str, Any]], markers: list[Any], threshold: Any
 ) -> None:
-    first, found_down, back = markers
+    first, down_at, back = markers
     before = checkpoint(cache=reopened(), threshold=threshold)
-    run(before.check_pulse(first, offset=1), before.heartbeat(first), before.check_pulse(found_down, offset=2))
+    run(before.check_pulse(first, offset=1), before.heartbeat(first), before.check_pulse(down_at, offset=2))
 
-    told = Told()
-    after = checkpoint(told, cache=reopened(), threshold=threshold)
+    recorder = Recorder()
+    after = checkpoint(recorder, cache=reopened(), threshold=threshold)
     assert after["weather"].is_down
     assert after.is_paused
     assert repr(after) == repr(before)
 
-    assert run(after.check_pulse(found_down, offset=2)) == [found_down - first]
+    assert run(after.check_pulse(down_at, offset=2)) == [down_at - first]
     run(after.heartbeat(back))
-    assert told.told == [("recovered", "weather", first, {"offset": 1}, {"offset": 2})]
+    assert recorder.recorder == [("recovered", "weather", first, {"offset": 1}, {"offset": 2})]
 
     last = checkpoint(cache=reopened(), threshold=threshold)
     assert (last["weather"].is_down, last["weather"].checkpoint_marker) == (False, back)
     assert not last.is_paused
 
 
-def test_a_first_heartbeat_is_known_as_such_after_a_restart(reopened: Callable[[], MutableMapping[str, Any]]) -> None:
+def test_the_first_heartbeat_after_a_restart_replaces_the_assumed_marker(
+    reopened: Callable[[], MutableMapping[str, Any]],
+) -> None:
     run(checkpoint(cache=reopened()).check_pulse(minutes(0)))
     run(checkpoint(cache=reopened()).heartbeat(minutes(-5)))
     run(checkpoint(cache=reopened()).heartbeat(minutes(-6)))
@@ -668,7 +672,7 @@ def test_a_first_heartbeat_is_known_as_such_after_a_restart(reopened: Callable[[
     assert checkpoint(cache=reopened())["weather"].checkpoint_marker == minutes(-5)
 
 
-def test_a_cache_that_is_false_is_a_cache() -> None:
+def test_a_cache_that_evaluates_to_false_is_used() -> None:
     class Falsy(dict[str, Any]):
         def __bool__(self) -> bool:
             return False
@@ -679,13 +683,13 @@ def test_a_cache_that_is_false_is_a_cache() -> None:
     assert checkpoint(cache=cache).state == {"offset": 1}
 
 
-def test_without_a_cache_all_begins_anew() -> None:
+def test_a_checkpoint_without_a_cache_has_no_state_after_a_restart() -> None:
     run(checkpoint().check_pulse(minutes(0), offset=1))
 
     assert (checkpoint().state, checkpoint().state_marker) == ({}, None)
 
 
-def test_what_is_kept_does_not_change_with_what_a_program_does_to_a_state() -> None:
+def test_changing_the_state_of_a_checkpoint_does_not_change_its_cache() -> None:
     cache: dict[str, Any] = {}
     before = checkpoint(cache=cache)
     run(before.check_pulse(minutes(0), seen=["a"]))
@@ -696,7 +700,7 @@ def test_what_is_kept_does_not_change_with_what_a_program_does_to_a_state() -> N
     assert checkpoint(cache=cache).state == {"seen": ["a"]}
 
 
-def test_checkpoints_and_dependencies_do_not_get_in_each_others_way_in_a_cache() -> None:
+def test_checkpoints_and_dependencies_have_different_keys_in_a_cache() -> None:
     cache: dict[str, Any] = {}
     names = [("a", "b"), ("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("", "a"), ("state", "state_marker")]
     checkpoints = [
@@ -712,7 +716,7 @@ def test_checkpoints_and_dependencies_do_not_get_in_each_others_way_in_a_cache()
         assert name == "a" or again.state == {"n": n}
 
 
-def test_a_prefix_begins_the_keys_of_a_cache_and_keeps_programs_apart() -> None:
+def test_checkpoints_with_different_prefixes_share_a_cache() -> None:
     cache: dict[str, Any] = {}
     for marker, prefix in enumerate(("_", "mine")):
         run(checkpoint(cache=cache, cache_key_prefix=prefix).check_pulse(minutes(marker)))
@@ -721,14 +725,14 @@ def test_a_prefix_begins_the_keys_of_a_cache_and_keeps_programs_apart() -> None:
     assert checkpoint(cache=cache, cache_key_prefix="mine").state_marker == minutes(1)
 
 
-def test_the_names_of_what_is_kept_and_shown() -> None:
+def test_the_entries_of_a_cache_and_the_repr_of_a_checkpoint_have_these_names() -> None:
     cache: dict[str, Any] = {}
     checked = checkpoint(cache=cache)
     run(checked.check_pulse(minutes(0), offset=1))
 
     assert cache["_/activities"] == {STATE_NAME: {"offset": 1}, STATE_MARKER_NAME: minutes(0)}
-    kept = cache["_/activities/weather"]
-    assert (kept[CHECKPOINT_STATE_NAME], kept[CHECKPOINT_MARKER_NAME]) == ({"offset": 1}, minutes(0))
+    entry = cache["_/activities/weather"]
+    assert (entry[CHECKPOINT_STATE_NAME], entry[CHECKPOINT_MARKER_NAME]) == ({"offset": 1}, minutes(0))
     shown = {CHECKPOINT_STATE_NAME: {"offset": 1}, CHECKPOINT_MARKER_NAME: minutes(0)}
     assert repr(checked) == repr({**cache["_/activities"], CHECKPOINTS_NAME: {"weather": shown}})
     names = (STATE_NAME, STATE_MARKER_NAME, CHECKPOINT_STATE_NAME, CHECKPOINT_MARKER_NAME, CHECKPOINTS_NAME)
@@ -736,7 +740,7 @@ def test_the_names_of_what_is_kept_and_shown() -> None:
 
 
 @pytest.mark.parametrize("cache", ["cache.db", Path("cache.db"), b"cache.db", 7, ()])
-def test_what_is_no_cache_is_an_error_that_names_one(cache: Any) -> None:
+def test_the_error_for_a_value_that_is_not_a_cache_names_sqlite_cache(cache: Any) -> None:
     with pytest.raises(
         DependencyError, match=r"activities: cache must be a mutable mapping like SqliteCache\(path\), not "
     ):
@@ -745,7 +749,7 @@ def test_what_is_no_cache_is_an_error_that_names_one(cache: Any) -> None:
 
 @pytest.mark.parametrize("entry", [5, "text", [1], {}, {"state": {}}, {"state": None, "state_marker": 1}])
 @pytest.mark.parametrize("key", ["_/activities", "_/activities/weather"])
-def test_what_a_checkpoint_did_not_keep_is_an_error(key: str, entry: Any, tmp_path: Path) -> None:
+def test_an_entry_of_a_cache_that_no_checkpoint_stored_is_an_error(key: str, entry: Any, tmp_path: Path) -> None:
     cache = SqliteCache(tmp_path / "cache.db")
     cache[key] = entry
 
@@ -781,7 +785,7 @@ def test_a_cache_that_cannot_be_read_is_an_error() -> None:
         checkpoint(cache=[])
 
 
-def test_a_sqlite_cache_may_be_used_by_several_threads(tmp_path: Path) -> None:
+def test_a_sqlite_cache_can_be_used_by_several_threads(tmp_path: Path) -> None:
     cache = SqliteCache(tmp_path / "cache.db")
     checked = checkpoint(cache=cache)
     in_a_thread(checked.heartbeat(minutes(1))).join()
@@ -790,7 +794,7 @@ def test_a_sqlite_cache_may_be_used_by_several_threads(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_a_dependency_is_saved_and_loaded_by_itself() -> None:
+def test_a_dependency_can_be_saved_and_loaded_without_a_checkpoint() -> None:
     cache: dict[str, Any] = {}
     Dependency("weather", None).save(cache, "mine/", {"offset": 1}, minutes(0))
     loaded = Dependency("weather", None)
@@ -816,7 +820,7 @@ def test_a_sqlite_cache_is_a_mapping(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {"a": {1}}, 1 << 64], ids=["object", "set", "int"])
-def test_what_a_sqlite_cache_cannot_keep_is_an_error(value: Any, tmp_path: Path) -> None:
+def test_a_value_that_a_sqlite_cache_cannot_store_is_an_error(value: Any, tmp_path: Path) -> None:
     cache = SqliteCache(tmp_path / "cache.db")
 
     with pytest.raises(DependencyError, match="cannot store"):
@@ -824,8 +828,8 @@ def test_what_a_sqlite_cache_cannot_keep_is_an_error(value: Any, tmp_path: Path)
     cache.close()
 
 
-def test_a_path_that_is_no_cache_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("this is no database, though long enough to be looked at as if it were one\n" * 100)
+def test_a_path_that_is_not_a_sqlite_cache_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("this is not a database, but it is long enough to be read like one\n" * 100)
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE entries (id INTEGER)")
     other.close()
@@ -835,7 +839,7 @@ def test_a_path_that_is_no_cache_is_an_error(tmp_path: Path) -> None:
             SqliteCache(path)
 
 
-def test_a_cache_that_cannot_be_written_any_more_is_an_error(tmp_path: Path) -> None:
+def test_a_closed_sqlite_cache_is_an_error(tmp_path: Path) -> None:
     cache = SqliteCache(tmp_path / "cache.db")
     checked = checkpoint(cache=cache)
     cache.close()
@@ -845,21 +849,21 @@ def test_a_cache_that_cannot_be_written_any_more_is_an_error(tmp_path: Path) -> 
 
 
 class Rides(Handler):
-    """Judges the dependency of each key by itself, in its own state."""
+    """Checks the dependency of each key by itself, with the key's state as a cache."""
 
-    kept = MapSpec(str, Any)
-    told = SinkSpec(str)
+    stored = MapSpec(str, Any)
+    changes = SinkSpec(str)
 
     def key_event(self, record: tuple[str, int]) -> KeyedEvent[Any]:
         key, minute = record
         return KeyedEvent(key, minutes(minute).replace(tzinfo=timezone.utc))
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        def tell(checkpoint: Checkpoint, dependency: Dependency) -> None:
-            self.told.collect(subject, f"{subject.key} {'down' if dependency.is_down else 'recovered'}")
+        def collect(checkpoint: Checkpoint, dependency: Dependency) -> None:
+            self.changes.collect(subject, f"{subject.key} {'down' if dependency.is_down else 'recovered'}")
 
-        cache = self.kept.state_for(subject)
-        checked = Checkpoint("rides", None, [Dependency("weather", None)], tell, tell, cache=cache)
+        cache = self.stored.state_for(subject)
+        checked = Checkpoint("rides", None, [Dependency("weather", None)], collect, collect, cache=cache)
         if subject.source == "weather":
             run_sync(checked.heartbeat(event.timestamp))
         else:
@@ -867,9 +871,9 @@ class Rides(Handler):
 
 
 @pytest.mark.parametrize("notebook", [False, True])
-def test_the_state_of_a_key_is_a_cache(notebook: bool) -> None:
-    job = Job("rides", Rides(), {"rides": MemorySource(), "weather": MemorySource()}, {"told": MemorySink()})
-    played = TestRun(job)
+def test_the_state_of_a_key_can_be_the_cache_of_a_checkpoint(notebook: bool) -> None:
+    job = Job("rides", Rides(), {"rides": MemorySource(), "weather": MemorySource()}, {"changes": MemorySink()})
+    test_run = TestRun(job)
     for source, key, minute in (
         ("weather", "Delft", 0),
         ("weather", "Ghent", 0),
@@ -879,20 +883,20 @@ def test_the_state_of_a_key_is_a_cache(notebook: bool) -> None:
         ("rides", "Delft", 13),
         ("weather", "Ghent", 14),
     ):
-        played.add_record((key, minute), source).end_batch().restart()
+        test_run.add_record((key, minute), source).end_batch().restart()
 
     async def within_a_loop() -> Any:
-        return played.run()
+        return test_run.run()
 
-    result = asyncio.run(within_a_loop()) if notebook else played.run()
-    assert result.records("told") == ["Ghent down", "Ghent recovered"]
-    assert result.state(Rides.kept, "Delft")["_/rides"]["state_marker"] == minutes(13).replace(tzinfo=timezone.utc)
-
-
-# Synchronous
+    result = asyncio.run(within_a_loop()) if notebook else test_run.run()
+    assert result.records("changes") == ["Ghent down", "Ghent recovered"]
+    assert result.state(Rides.stored, "Delft")["_/rides"]["state_marker"] == minutes(13).replace(tzinfo=timezone.utc)
 
 
-def test_what_waits_for_nothing_runs_synchronously_with_an_event_loop_and_without() -> None:
+# Synchronous calls
+
+
+def test_run_sync_runs_a_coroutine_that_does_not_wait_inside_and_outside_an_event_loop() -> None:
     checked = checkpoint()
 
     async def within_a_loop() -> Any:
@@ -904,7 +908,7 @@ def test_what_waits_for_nothing_runs_synchronously_with_an_event_loop_and_withou
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
-def test_what_waits_cannot_run_synchronously(seconds: float) -> None:
+def test_run_sync_of_a_coroutine_that_waits_is_an_error(seconds: float) -> None:
     ended: list[str] = []
 
     async def waits() -> None:
@@ -922,7 +926,7 @@ def test_what_waits_cannot_run_synchronously(seconds: float) -> None:
     assert ended == ["ended", "ended"]
 
 
-def test_what_is_raised_synchronously_reaches_the_caller() -> None:
+def test_run_sync_raises_the_error_of_the_coroutine() -> None:
     async def fails() -> None:
         raise RuntimeError("it failed")
 
@@ -933,13 +937,13 @@ def test_what_is_raised_synchronously_reaches_the_caller() -> None:
 # Streams
 
 
-async def items(*given: Any) -> AsyncIterator[Any]:
-    for item in given:
+async def items(*values: Any) -> AsyncIterator[Any]:
+    for item in values:
         await asyncio.sleep(0)
         yield item
 
 
-def play(limit: float = 5) -> None:
+def process_streams(limit: float = 5) -> None:
     async def within() -> None:
         await asyncio.wait_for(stream(), limit)
 
@@ -947,7 +951,7 @@ def play(limit: float = 5) -> None:
 
 
 def watched(*checkpoints: Checkpoint) -> list[Any]:
-    """Has the streams of checkpoints handled, and gives what the dependent ones brought."""
+    """Handle the streams of checkpoints. Return a list, to which items of dependent streams are added."""
     seen: list[Any] = []
 
     def handled(checked: Checkpoint) -> None:
@@ -966,7 +970,7 @@ def watched(*checkpoints: Checkpoint) -> list[Any]:
 
 
 def in_a_thread(call: Coroutine[Any, Any, Any]) -> Thread:
-    """Awaits it in another thread, with an event loop of its own."""
+    """Start to await a coroutine in another thread, with another event loop."""
     thread = Thread(target=run, args=(call,))
     thread.start()
     return thread
@@ -984,12 +988,12 @@ def test_the_dependent_stream_waits_while_a_dependency_is_down() -> None:
             yield minute
 
     activities, weather = items(1, 9, 20, 22, 23), late_weather()
-    told: list[tuple[int, list[int]]] = []
+    recoveries: list[tuple[int, list[int]]] = []
 
     async def recovered(checkpoint: Checkpoint, dependency: Dependency) -> None:
         for _ in range(5):
-            await asyncio.sleep(0)  # nothing goes on before it is done
-        told.append((dependency.checkpoint_marker, seen.copy()))
+            await asyncio.sleep(0)  # no stream continues before the callback ends
+        recoveries.append((dependency.checkpoint_marker, seen.copy()))
 
     checked = Checkpoint(
         "activities",
@@ -1000,12 +1004,12 @@ def test_the_dependent_stream_waits_while_a_dependency_is_down() -> None:
     )
     seen = watched(checked)
 
-    play()
+    process_streams()
     assert seen == [1, 9, 20, 22, 23]
-    assert told == [(21, [1, 9, 20])]
+    assert recoveries == [(21, [1, 9, 20])]
 
 
-def test_pause_dependent_false_lets_the_dependent_stream_go_on() -> None:
+def test_the_dependent_stream_is_not_paused_with_pause_dependent_false() -> None:
     activities = items(1, 20, 21)
     checked = Checkpoint("activities", activities, [Dependency("weather", None, 10)], pause_dependent=False)
     downtimes = []
@@ -1014,13 +1018,13 @@ def test_pause_dependent_false_lets_the_dependent_stream_go_on() -> None:
     async def activity(minute: int) -> None:
         downtimes.append(await checked.check_pulse(minute))
 
-    play()
+    process_streams()
     assert downtimes == [None, 19, 20]
     assert checked["weather"].is_down
     assert not checked.is_paused
 
 
-def test_a_dependent_stream_that_was_paused_waits_after_a_restart_too() -> None:
+def test_a_paused_dependent_stream_stays_paused_after_a_restart() -> None:
     cache: dict[str, Any] = {}
     before = checkpoint(cache=cache, threshold=10)
     run(before.check_pulse(0), before.check_pulse(11))
@@ -1034,12 +1038,12 @@ def test_a_dependent_stream_that_was_paused_waits_after_a_restart_too() -> None:
         if minute != 12:
             await checked.heartbeat(minute)
 
-    play()
+    process_streams()
     assert seen == [5, 13, 12]
 
 
 @pytest.mark.parametrize("last", ["weather", "tides"])
-def test_a_stream_that_two_checkpoints_watch_waits_for_both(last: str) -> None:
+def test_the_dependent_stream_of_two_checkpoints_waits_for_both(last: str) -> None:
     activities = items(0, 20, 21)
     checkpoints = [Checkpoint("activities", activities, [Dependency(name, None, 10)]) for name in ("weather", "tides")]
     seen: list[Any] = []
@@ -1064,7 +1068,7 @@ def test_a_stream_that_two_checkpoints_watch_waits_for_both(last: str) -> None:
     assert seen[3:] == [last, 21]
 
 
-def test_nothing_of_the_dependent_stream_goes_on_before_the_recovery_is_told() -> None:
+def test_the_dependent_stream_resumes_after_the_recovery_callback() -> None:
     recovering = asyncio.Event()
 
     async def comes_meanwhile() -> AsyncIterator[int]:
@@ -1083,31 +1087,31 @@ def test_nothing_of_the_dependent_stream_goes_on_before_the_recovery_is_told() -
         Checkpoint("activities", comes_meanwhile(), [Dependency("weather", weather, 10)], None, recovered),
     )
 
-    play()
+    process_streams()
     assert seen == [0, 20, "recovered", 21]
 
 
-def test_handlers_may_be_of_any_kind_and_give_to_any_number_of_sinks() -> None:
+def test_handlers_of_streams_can_be_functions_generators_and_async_with_any_number_of_sinks() -> None:
     source = items(1, 2)
-    given: list[Any] = []
+    results: list[Any] = []
 
     async def later(value: Any) -> None:
         await asyncio.sleep(0)
-        given.append(("later", value))
+        results.append(("later", value))
 
     @handle(source)
     def plain(item: int) -> str:
-        return "to nobody"
+        return "without a sink"
 
-    @handle(source, sink=given.append)
+    @handle(source, sink=results.append)
     def nothing(item: int) -> None:
         return None
 
-    @handle(source, sink=given.append)
+    @handle(source, sink=results.append)
     async def one(item: int) -> Any:
         return item
 
-    @handle(source, sink=(given.append, later))
+    @handle(source, sink=(results.append, later))
     def several(item: int) -> Iterator[Any]:
         yield item * 10
         yield item * 100
@@ -1116,21 +1120,21 @@ def test_handlers_may_be_of_any_kind_and_give_to_any_number_of_sinks() -> None:
     async def several_later(item: int) -> AsyncIterator[Any]:
         yield item * 1000
 
-    play()
-    assert given == [
+    process_streams()
+    assert results == [
         value
         for n in (1, 2)
         for value in (n, n * 10, ("later", n * 10), n * 100, ("later", n * 100), ("later", n * 1000))
     ]
-    assert plain(1) == "to nobody"  # a handler stays what it is
+    assert plain(1) == "without a sink"  # a handler can still be called
 
 
-def test_streams_are_played_once() -> None:
+def test_each_stream_is_processed_once() -> None:
     source = items(1)
     seen: list[int] = []
     handle(source, sink=seen.append)(lambda item: item)
-    play()
-    play()
+    process_streams()
+    process_streams()
 
     assert seen == [1]
 
@@ -1163,30 +1167,30 @@ def test_an_error_in_a_handler_ends_all_streams() -> None:
     assert closed == ["endless"]
 
 
-def test_it_is_told_when_all_that_is_left_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_if_all_remaining_streams_are_paused(caplog: pytest.LogCaptureFixture) -> None:
     checked = Checkpoint("activities", items(0, 20, 21), [Dependency("weather", items(0), 10)])
     watched(checked)
 
     with caplog.at_level(logging.WARNING, "amadou"), pytest.raises(TimeoutError):
-        play(0.1)
+        process_streams(0.1)
     (record,) = caplog.records
     assert record.getMessage() == (
         "all remaining streams are paused (checkpoints: activities): call heartbeat in another task to resume"
     )
 
 
-def test_a_stream_whose_dependency_came_back_with_its_last_event_does_not_wait(
+def test_the_dependent_stream_resumes_if_its_dependency_recovers_with_the_last_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     checked = Checkpoint("activities", items(0, 20, 21), [Dependency("weather", items(*[0] * 10, 21), 10)])
     seen = watched(checked)
 
-    play()
+    process_streams()
     assert seen == [0, 20, 21]
     assert caplog.records == []
 
 
-def test_a_heartbeat_from_elsewhere_lets_what_waits_go_on() -> None:
+def test_a_heartbeat_from_another_task_resumes_the_dependent_stream() -> None:
     def beat_later(checkpoint: Checkpoint, dependency: Dependency) -> None:
         asyncio.get_running_loop().call_later(0.01, lambda: beats.append(asyncio.create_task(checkpoint.heartbeat(21))))
 
@@ -1194,11 +1198,11 @@ def test_a_heartbeat_from_elsewhere_lets_what_waits_go_on() -> None:
     checked = Checkpoint("activities", items(0, 20, 21), [Dependency("weather", None, 10)], beat_later)
     seen = watched(checked)
 
-    play()
+    process_streams()
     assert seen == [0, 20, 21]
 
 
-def test_a_heartbeat_from_another_thread_lets_what_waits_go_on() -> None:
+def test_a_heartbeat_from_another_thread_resumes_the_dependent_stream() -> None:
     async def beat(checkpoint: Checkpoint) -> dict[str, Any]:
         await asyncio.sleep(0.05)
         return await checkpoint.heartbeat(21)
@@ -1210,12 +1214,12 @@ def test_a_heartbeat_from_another_thread_lets_what_waits_go_on() -> None:
     checked = Checkpoint("activities", items(0, 20, 21), [Dependency("weather", None, 10)], beat_elsewhere)
     seen = watched(checked)
 
-    play()
+    process_streams()
     assert seen == [0, 20, 21]
     threads[0].join()
 
 
-def test_a_heartbeat_from_another_thread_is_not_missed_just_before_the_waiting() -> None:
+def test_a_heartbeat_from_another_thread_at_the_start_of_waiting_is_not_missed() -> None:
     async def waits(checked: Checkpoint) -> None:
         began = time.monotonic()
         thread = in_a_thread(checked.heartbeat(21))
@@ -1228,7 +1232,7 @@ def test_a_heartbeat_from_another_thread_is_not_missed_just_before_the_waiting()
         run(checked.check_pulse(0), checked.check_pulse(20), waits(checked))
 
 
-def test_a_checkpoint_may_wait_in_one_event_loop_after_another() -> None:
+def test_a_checkpoint_can_be_awaited_in_several_event_loops_one_after_the_other() -> None:
     checked = checkpoint(threshold=10)
     run(checked.check_pulse(0), checked.check_pulse(20))
 
@@ -1238,7 +1242,7 @@ def test_a_checkpoint_may_wait_in_one_event_loop_after_another() -> None:
     assert run(checked.heartbeat(21), checked.resumed())[0]["is_late"] is False
 
 
-def test_those_that_wait_in_several_event_loops_go_on_though_one_of_those_is_closed() -> None:
+def test_waiting_in_an_event_loop_ends_even_if_another_waiting_event_loop_is_closed() -> None:
     checked = checkpoint(threshold=10)
     run(checked.check_pulse(0), checked.check_pulse(20))
     loop = asyncio.new_event_loop()
@@ -1262,29 +1266,29 @@ def test_a_checkpoint_can_be_copied() -> None:
     assert (checked.is_paused, copied.is_paused) == (False, True)
 
 
-@pytest.mark.parametrize("given", [[1, 2], items, "text", None])
-def test_a_stream_that_is_no_async_iterable_is_an_error(given: Any) -> None:
+@pytest.mark.parametrize("streams", [[1, 2], items, "text", None])
+def test_a_stream_that_is_not_an_async_iterable_is_an_error(streams: Any) -> None:
     with pytest.raises(DependencyError, match="streams must be async iterables, such as async generators, not "):
-        handle(given)
+        handle(streams)
 
 
-def test_two_streams_may_wait_whose_checkpoints_have_one_name() -> None:
+def test_streams_of_two_checkpoints_with_the_same_name_are_paused_and_resumed() -> None:
     weather = items(*[0] * 20, 21)
     checkpoints = [Checkpoint("same", items(0, 20, 21), [Dependency("weather", weather, 10)]) for _ in range(2)]
     seen = watched(*checkpoints)
 
-    play()
+    process_streams()
     assert sorted(seen) == [0, 0, 20, 20, 21, 21]
 
 
-def test_a_heartbeat_may_tell_what_the_state_does_not_know() -> None:
+def test_values_of_a_heartbeat_are_added_to_the_state_of_the_dependency() -> None:
     checked = checkpoint()
     run(checked.check_pulse(minutes(0), offset=1), checked.heartbeat(minutes(1), batch=7))
     assert checked["weather"].checkpoint_state == {"offset": 1, "batch": 7}
     assert checked.state == {"offset": 1}
 
 
-def test_a_sqlite_cache_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
+def test_a_sqlite_cache_refuses_keys_that_it_could_not_read(tmp_path: Path) -> None:
     cache = SqliteCache(tmp_path / "cache.db")
     with pytest.raises(DependencyError, match="cannot store"):
         cache["offsets"] = {("topic", 0): 5}
@@ -1292,7 +1296,7 @@ def test_a_sqlite_cache_refuses_what_it_could_not_read_back(tmp_path: Path) -> N
     cache.close()
 
 
-def test_one_that_has_caught_up_and_is_not_ahead_is_behind_by_nothing() -> None:
+def test_the_downtime_of_a_dependency_that_caught_up_but_is_not_ahead_is_zero() -> None:
     checked = checkpoint()
     run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)), checked.heartbeat(minutes(11)))
     assert run(checked.check_pulse(minutes(11))) == [timedelta(0)]

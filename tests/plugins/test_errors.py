@@ -1,4 +1,4 @@
-"""The errors of the runtime and of the plugins that come with it."""
+"""The errors of the runtime and of the built-in plugins."""
 
 import pickle
 from collections.abc import Iterator
@@ -39,14 +39,14 @@ EXAMPLES: list[AmadouError] = [
 
 
 def own_errors(root: type[AmadouError] = AmadouError) -> Iterator[type[AmadouError]]:
-    """The error classes of the runtime and its plugins."""
+    """Yield the error classes of the runtime and its plugins."""
     for kind in root.__subclasses__():
         if kind.__module__.startswith(("amadou_runtime.", "amadou_plugins.")):
             yield kind
         yield from own_errors(kind)
 
 
-def test_every_error_class_of_the_runtime_and_the_plugins_is_among_the_examples() -> None:
+def test_every_error_class_of_the_runtime_and_the_plugins_has_an_example_here() -> None:
     for package in (amadou_runtime, amadou_plugins):
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
@@ -54,7 +54,7 @@ def test_every_error_class_of_the_runtime_and_the_plugins_is_among_the_examples(
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_an_error_comes_through_pickle_and_copy_with_its_text_and_attributes(error: AmadouError) -> None:
+def test_pickled_and_copied_errors_have_the_same_text_and_attributes(error: AmadouError) -> None:
     for again in (pickle.loads(pickle.dumps(error)), copy(error)):
         assert type(again) is type(error)
         assert str(again) == str(error)

@@ -79,25 +79,25 @@ def directory(tmp_path: Path) -> Path:
 
 def brought(engine: Any, directory: Path) -> tuple[dict[str, list[int]], list[Any]]:
     """The numbers that each source brought, and the records that could not be keyed."""
-    seen, others, letters = MemorySink(), MemorySink(), MemorySink()
+    seen, others, failed = MemorySink(), MemorySink(), MemorySink()
     run(
-        job(directory, plain=seen, rows=others, columns=others, dead_letters=letters),
+        job(directory, plain=seen, rows=others, columns=others, dead_letters=failed),
         engine=engine,
         trigger="available-now",
     )
     numbers: dict[str, list[int]] = {}
     for value in seen.records:
         numbers.setdefault(value.source, []).append(value.number)
-    return numbers, [letter.record for letter in letters.records]
+    return numbers, [letter.record for letter in failed.records]
 
 
-def test_spark_gives_the_same_records_in_the_same_order(directory: Path, spark: Any) -> None:
+def test_spark_reads_files_in_the_same_order_as_the_embedded_engine(directory: Path, spark: Any) -> None:
     embedded, broken = brought("embedded", directory)
     assert embedded == {"csv": [7, 3, 4, 6], "json": [1, 2], "parquet": [10, 11, 12, 20, 21, 22], "one": [1, 2]}
     assert len(broken) == 3
-    numbers, letters = brought("spark", directory)
+    numbers, failed = brought("spark", directory)
     assert numbers == embedded
-    assert sorted(map(repr, letters)) == sorted(map(repr, broken))
+    assert sorted(map(repr, failed)) == sorted(map(repr, broken))
 
 
 class Failing(MemorySink):
@@ -114,7 +114,7 @@ class Failing(MemorySink):
         super().commit(batch, parts)
 
 
-def test_a_batch_that_is_played_again_leaves_what_one_commit_leaves(directory: Path, spark: Any) -> None:
+def test_a_reprocessed_batch_leaves_the_files_of_one_commit(directory: Path, spark: Any) -> None:
     out = directory / "out"
     sinks = {"plain": JsonLinesSink(out), "rows": CsvSink(out), "columns": ParquetSink(out)}
     numbering = job(directory, **sinks, dead_letters=Failing())
@@ -144,7 +144,7 @@ def test_a_batch_that_is_played_again_leaves_what_one_commit_leaves(directory: P
     assert len(written["rows"]) == len(set(written["rows"])) == 14
 
 
-def test_spark_hands_over_whole_files_that_only_it_reaches(
+def test_spark_reads_whole_files_for_sources_of_other_file_systems(
     directory: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = list(CsvSource(directory / "csv").records())

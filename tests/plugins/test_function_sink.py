@@ -41,7 +41,7 @@ def job(sink: FunctionSink, *records: int) -> Job:
 
 
 class Recorder:
-    """Takes values, and holds what cannot travel."""
+    """Records calls, and has a lock, which cannot be pickled."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -56,7 +56,7 @@ def refuse(values: list[Any], batch: SinkBatch) -> None:
     raise OSError(f"no room for {len(values)}")
 
 
-def test_the_function_gets_the_values_of_a_batch_as_they_were_collected() -> None:
+def test_function_sink_calls_its_function_with_the_values_of_a_batch() -> None:
     recorder = Recorder()
     run(job(FunctionSink(recorder.take), 1, 2), engine="embedded")
     ((values, batch),) = recorder.calls
@@ -64,7 +64,7 @@ def test_the_function_gets_the_values_of_a_batch_as_they_were_collected() -> Non
     assert (batch.job, batch.port, batch.number) == ("readings", "readings", 0)
 
 
-def test_the_parts_of_a_batch_come_in_one_call_and_in_order() -> None:
+def test_function_sink_calls_its_function_once_with_all_parts_of_a_batch_in_order() -> None:
     recorder = Recorder()
     sink = FunctionSink(recorder.take)
     batch = SinkBatch("run", "job", "readings", 3, sink.codec(int))
@@ -72,13 +72,13 @@ def test_the_parts_of_a_batch_come_in_one_call_and_in_order() -> None:
     assert recorder.calls == [([1, 2, 3], batch)]
 
 
-def test_a_batch_without_values_calls_nothing() -> None:
+def test_function_sink_does_not_call_its_function_for_a_batch_without_values() -> None:
     recorder = Recorder()
     run(job(FunctionSink(recorder.take)), engine="embedded")
     assert recorder.calls == []
 
 
-def test_nothing_is_called_before_the_batch_is_complete() -> None:
+def test_function_sink_calls_its_function_only_at_the_commit() -> None:
     recorder = Recorder()
     sink = FunctionSink(recorder.take)
     writer = sink.open(SinkBatch("run", "job", "readings", 3, sink.codec(int)), "00000")
@@ -87,22 +87,22 @@ def test_nothing_is_called_before_the_batch_is_complete() -> None:
     assert recorder.calls == []
 
 
-def test_a_function_that_knows_its_batches_makes_it_exactly_once() -> None:
-    taken: dict[tuple[str, int], list[int]] = {}
+def test_a_function_can_recognize_a_reprocessed_batch_by_run_and_number() -> None:
+    stored: dict[tuple[str, int], list[int]] = {}
 
     def take(values: list[int], batch: SinkBatch) -> None:
-        taken[batch.run, batch.number] = values
+        stored[batch.run, batch.number] = values
 
     sink = FunctionSink(take)
     for number in (0, 1, 1):
         sink.commit(SinkBatch("run", "job", "readings", number, sink.codec(int)), [[number]])
-    assert taken == {("run", 0): [0], ("run", 1): [1]}
+    assert stored == {("run", 0): [0], ("run", 1): [1]}
     assert sink.guarantee == "at-least-once"
 
 
-def test_a_function_that_fails_is_named_and_ends_the_run() -> None:
-    told = r"test_function_sink\.refuse failed with the values of port 'readings' in batch 0: OSError: no room for 2"
-    with pytest.raises(SinkError, match=told) as caught:
+def test_the_error_of_a_function_of_function_sink_names_function_and_batch() -> None:
+    message = r"test_function_sink\.refuse failed with the values of port 'readings' in batch 0: OSError: no room for 2"
+    with pytest.raises(SinkError, match=message) as caught:
         run(job(FunctionSink(refuse), 1, 2), engine="embedded")
     assert isinstance(caught.value.__cause__, OSError)
     assert "in refuse" in "".join(traceback.format_exception(caught.value))
@@ -111,7 +111,7 @@ def test_a_function_that_fails_is_named_and_ends_the_run() -> None:
 async def waiting(values: list[Any], batch: SinkBatch) -> None: ...
 
 
-def test_a_function_of_which_nothing_ran_fails() -> None:
+def test_function_sink_with_an_async_function_is_an_error() -> None:
     with pytest.raises(SinkError, match=r"test_function_sink\.waiting returned a coroutine, so its code did not run"):
         run(job(FunctionSink(waiting), 1), engine="embedded")
 
@@ -128,16 +128,16 @@ def bare(values: list[Any]) -> None: ...
         (lambda values, batch, more: None, r"but .*<lambda> takes \(values, batch, more\)"),
     ],
 )
-def test_what_takes_no_values_and_batch_is_refused(function: Any, why: str) -> None:
+def test_function_sink_refuses_functions_without_the_parameters_values_and_batch(function: Any, why: str) -> None:
     with pytest.raises(SinkError, match=rf"FunctionSink needs function\(values, batch\), {why}"):
         FunctionSink(function)
 
 
-def test_functions_that_take_more_or_do_not_tell_are_taken() -> None:
+def test_function_sink_accepts_functions_with_optional_or_unknown_parameters() -> None:
     def with_more(function: Any) -> Any:
         @functools.wraps(function)
-        def called(*given: Any) -> Any:
-            return function("more", *given)
+        def called(*arguments: Any) -> Any:
+            return function("more", *arguments)
 
         return called
 
@@ -148,37 +148,38 @@ def test_functions_that_take_more_or_do_not_tell_are_taken() -> None:
     FunctionSink(lambda values, batch, more=None: None)
 
 
-def test_the_function_is_shown_by_its_name() -> None:
+def test_describe_and_repr_show_the_name_of_the_function_of_function_sink() -> None:
     out = io.StringIO()
     describe(job(FunctionSink(refuse)), {}, Console(file=out, width=200))
     assert f"FunctionSink({__name__}.refuse)" in out.getvalue()
     assert repr(FunctionSink(refuse)) == f"FunctionSink(function={__name__}.refuse)"
 
 
-def test_a_function_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_function_of_function_sink_can_be_named_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from amadou_runtime.command.named_connectors import with_connectors
 
-    (tmp_path / "taken_here.py").write_text("taken = []\ndef take(values, batch):\n    taken.extend(values)\n")
+    (tmp_path / "recorded_here.py").write_text("calls = []\ndef take(values, batch):\n    calls.extend(values)\n")
     monkeypatch.syspath_prepend(tmp_path)
     run(
-        with_connectors(job(FunctionSink(refuse), 1), {}, {"readings": ["function:taken_here:take"]}), engine="embedded"
+        with_connectors(job(FunctionSink(refuse), 1), {}, {"readings": ["function:recorded_here:take"]}),
+        engine="embedded",
     )
-    run(job(FunctionSink(Param("TAKE")), 2), engine="embedded", params={"TAKE": "taken_here:take"})
-    import taken_here  # type: ignore[import-not-found]
+    run(job(FunctionSink(Param("TAKE")), 2), engine="embedded", params={"TAKE": "recorded_here:take"})
+    import recorded_here  # type: ignore[import-not-found]
 
-    assert [reading.number for reading in taken_here.taken] == [1, 2]
-    with pytest.raises(SinkError, match="the function taken_here:give cannot be loaded: AttributeError"):
-        FunctionSink("taken_here:give")
+    assert [reading.number for reading in recorded_here.calls] == [1, 2]
+    with pytest.raises(SinkError, match="the function recorded_here:give cannot be loaded: AttributeError"):
+        FunctionSink("recorded_here:give")
 
 
-def test_the_function_stays_behind_when_the_sink_travels() -> None:
+def test_a_pickled_function_sink_does_not_contain_its_function() -> None:
     assert "lock" not in repr(pickle.dumps(FunctionSink(Recorder().take)))
     parameter = FunctionSink(Param("TAKE"))
     assert pickle.loads(pickle.dumps(parameter)) == parameter
 
 
 @pytest.mark.spark
-def test_on_spark_the_function_is_called_where_the_run_was_started(spark: Any) -> None:
+def test_on_spark_function_sink_calls_its_function_in_the_driver(spark: Any) -> None:
     recorder = Recorder()
     run(job(FunctionSink(recorder.take), 1, 2))
     assert [values for values, _ in recorder.calls] == [[Reading(1, START), Reading(2, START)]]

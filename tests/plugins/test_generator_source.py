@@ -32,7 +32,7 @@ def failing(number: int, random: random.Random) -> int:
 
 
 class Copying(Handler):
-    """Hands on each record with how many its key had before."""
+    """Collects each record with the number of earlier records of its key."""
 
     copies = SinkSpec(tuple)
     count = ValueSpec(int, default=0)
@@ -56,21 +56,21 @@ def expected(count: int, seed: int = 0) -> list[Any]:
     return [(number, *record) for number, record in enumerate(source.records())]
 
 
-def test_a_function_makes_each_record_of_its_number() -> None:
+def test_generator_source_makes_each_record_from_its_number() -> None:
     records = list(GeneratorSource(lambda number, random: (number, random.randint(0, 9)), count=100).records())
     assert [number for number, _ in records] == list(range(100))
     assert {drawn for _, drawn in records} == set(range(10))
 
 
-def test_records_are_the_same_again_and_others_with_another_seed() -> None:
+def test_generated_records_depend_only_on_the_seed() -> None:
     first, again, other = (list(GeneratorSource(number_and_draws, count=50, seed=seed).records()) for seed in (7, 7, 8))
     assert first == again
     assert all(mine[1:] != theirs[1:] for mine, theirs in zip(first, other, strict=True))
 
 
-@settings(deadline=None)  # the first look at pyarrow takes its time
+@settings(deadline=None)  # the first example imports pyarrow
 @given(st.lists(st.integers(1, 40)))
-def test_a_record_does_not_depend_on_how_records_are_cut(cuts: list[int]) -> None:
+def test_generated_records_do_not_depend_on_the_division_into_tasks(cuts: list[int]) -> None:
     source = GeneratorSource(number_and_draws, rate=1, seed=3)
     bounds = [0, *sorted(set(cuts)), 41]
     parts = [{"start": start, "end": end} for start, end in pairwise(bounds)]
@@ -78,7 +78,7 @@ def test_a_record_does_not_depend_on_how_records_are_cut(cuts: list[int]) -> Non
     assert made == list(GeneratorSource(number_and_draws, count=41, seed=3).records())
 
 
-def test_a_draw_too_many_for_one_record_changes_no_other() -> None:
+def test_random_draws_for_one_record_do_not_change_other_records() -> None:
     def greedy(number: int, random: random.Random) -> float:
         if number == 1:
             random.random()
@@ -89,36 +89,36 @@ def test_a_draw_too_many_for_one_record_changes_no_other() -> None:
     assert [mine == theirs for mine, theirs in zip(plain, changed, strict=True)] == [True, False, True]
 
 
-def test_a_source_with_a_count_ends() -> None:
+def test_a_generator_source_is_bounded_if_it_has_a_count() -> None:
     assert GeneratorSource(number_and_draws, count=3).bounded
     assert GeneratorSource(number_and_draws, count=3, rate=1).bounded
     assert not GeneratorSource(number_and_draws, rate=1).bounded
 
 
-def test_the_embedded_engine_plays_all_at_once() -> None:
-    played, sink = job(GeneratorSource(number_and_draws, count=20, rate=0.001))
-    run(played, engine="embedded")
+def test_the_embedded_engine_ignores_the_rate_of_a_generator_source() -> None:
+    copying, sink = job(GeneratorSource(number_and_draws, count=20, rate=0.001))
+    run(copying, engine="embedded")
     assert sink.records == expected(20)
 
 
-def test_a_source_without_end_is_told_on_the_embedded_engine() -> None:
-    played, _ = job(GeneratorSource(number_and_draws, rate=1))
+def test_the_embedded_engine_refuses_a_generator_source_without_a_count() -> None:
+    copying, _ = job(GeneratorSource(number_and_draws, rate=1))
     with pytest.raises(SourceError, match="is unbounded: set count, or run the job with engine='spark'"):
-        run(played, engine="embedded")
+        run(copying, engine="embedded")
 
 
-def test_a_function_that_fails_is_told_with_the_number() -> None:
-    told = r"test_generator_source\.failing failed for record number 3: ZeroDivisionError: "
-    with pytest.raises(SourceError, match=told) as caught:
+def test_the_error_of_a_generating_function_names_the_record_number() -> None:
+    message = r"test_generator_source\.failing failed for record number 3: ZeroDivisionError: "
+    with pytest.raises(SourceError, match=message) as caught:
         list(GeneratorSource(failing, count=5).records())
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_a_source_may_have_its_own_key_event() -> None:
-    played, sink = job(
+def test_a_generator_source_can_have_its_own_key_event() -> None:
+    copying, sink = job(
         GeneratorSource(lambda number, _: number, count=2, key_event=lambda number: KeyedEvent("a", START, (number,)))
     )
-    run(played, engine="embedded")
+    run(copying, engine="embedded")
     assert sink.records == [(0, 0), (1, 1)]
 
 
@@ -136,7 +136,7 @@ def test_a_source_may_have_its_own_key_event() -> None:
         ({"rate": 1, "seed": "a"}, "seed must be an integer, not 'a'"),
     ],
 )
-def test_a_setting_of_no_use_is_refused(arguments: dict[str, Any], why: str) -> None:
+def test_invalid_settings_of_generator_source_are_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(SourceError, match=why):
         GeneratorSource(number_and_draws, **arguments)
 
@@ -151,7 +151,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "made_here"
 
 
-def test_a_function_can_be_named(module: str) -> None:
+def test_the_function_of_generator_source_can_be_named_as_text(module: str) -> None:
     assert list(GeneratorSource(f"{module}:Maker.make", count=3).records()) == [0, 2, 4]
 
 
@@ -167,48 +167,50 @@ def test_a_function_can_be_named(module: str) -> None:
         ("made_here:plain", r"GeneratorSource needs function\(number, random\), but made_here.plain takes \(number\)"),
     ],
 )
-def test_a_name_without_a_function_is_told(module: str, name: str, why: str) -> None:
+def test_the_error_for_a_text_that_names_no_generating_function_states_the_reason(
+    module: str, name: str, why: str
+) -> None:
     with pytest.raises(SourceError, match=why):
         GeneratorSource(name, count=3)
 
 
-def test_parameters_take_the_place_of_settings(module: str) -> None:
+def test_settings_of_generator_source_can_be_parameters(module: str) -> None:
     source = GeneratorSource(
         Param("FUNCTION"),
         rate=Param("RATE", type=float),
         count=Param("COUNT", type=int),
         seed=Param("SEED", default=5, type=int),
     )
-    played, _ = job(source)
-    given = {"FUNCTION": f"{module}:Maker.make", "RATE": "2.5", "COUNT": "3"}
-    filled: Any = played.with_params(given).sources["in"]
+    copying, _ = job(source)
+    params = {"FUNCTION": f"{module}:Maker.make", "RATE": "2.5", "COUNT": "3"}
+    filled: Any = copying.with_params(params).sources["in"]
     assert (filled.rate, filled.count, filled.seed) == (2.5, 3, 5)
     assert list(filled.records()) == [0, 2, 4]
 
 
-def test_the_command_line_knows_it(module: str) -> None:
+def test_a_generator_source_can_be_named_on_the_command_line(module: str) -> None:
     from amadou_runtime.command.named_connectors import with_connectors
 
-    played, _ = job(GeneratorSource(number_and_draws, count=1))
-    named: Any = with_connectors(played, {"in": f"generator:{module}:Maker.make?rate=0.5&count=2&seed=9"}, {})
+    copying, _ = job(GeneratorSource(number_and_draws, count=1))
+    named: Any = with_connectors(copying, {"in": f"generator:{module}:Maker.make?rate=0.5&count=2&seed=9"}, {})
     source = named.sources["in"]
     assert (source.rate, source.count, source.seed) == (0.5, 2, 9)
     assert list(source.records()) == [0, 2]
 
 
-def test_the_function_is_shown_by_its_name() -> None:
+def test_describe_shows_the_name_of_the_function_of_generator_source() -> None:
     out = io.StringIO()
     describe(job(GeneratorSource(failing, count=5))[0], {}, Console(file=out, width=200))
     assert f"GeneratorSource({__name__}.failing, count=5)" in out.getvalue()
 
 
-def test_a_source_can_be_pickled() -> None:
+def test_a_generator_source_can_be_pickled() -> None:
     source = GeneratorSource(number_and_draws, rate=5, count=3)
     assert pickle.loads(pickle.dumps(source)) == source
 
 
 class Clock:
-    """A clock that stands still but for what sleeps."""
+    """A clock that advances only by calls of `sleep`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -240,7 +242,7 @@ def due(reader: Any, start: int) -> int:
     return int(reader.latestOffset({"records": start}, None)["records"])
 
 
-def test_records_become_due_by_the_clock_of_the_run(clock: Clock) -> None:
+def test_generated_records_become_due_at_the_rate_since_the_start_of_the_run(clock: Clock) -> None:
     resumed = reader(rate="10", count="150")
     assert due(resumed, 100) == 100
     clock.now += 2
@@ -251,7 +253,7 @@ def test_records_become_due_by_the_clock_of_the_run(clock: Clock) -> None:
     assert due(resumed, 130) == due(resumed, 150) == 150
 
 
-def test_a_run_that_ends_by_itself_waits_for_what_is_not_due(clock: Clock) -> None:
+def test_an_available_now_run_waits_until_all_generated_records_are_due(clock: Clock) -> None:
     ending = reader(rate="0.5", count="2")
     ending.prepareForTriggerAvailableNow()
     reached = [0]
@@ -261,7 +263,7 @@ def test_a_run_that_ends_by_itself_waits_for_what_is_not_due(clock: Clock) -> No
     assert 1004 <= clock.now < 1005
 
 
-def test_a_count_that_is_lower_than_in_an_earlier_run_ends_the_next_one(clock: Clock) -> None:
+def test_a_run_ends_if_the_count_is_below_that_of_an_earlier_run(clock: Clock) -> None:
     for options in ({"rate": "10"}, {}):
         ending = reader(count="100", **options)
         ending.prepareForTriggerAvailableNow()
@@ -269,7 +271,7 @@ def test_a_count_that_is_lower_than_in_an_earlier_run_ends_the_next_one(clock: C
 
 
 @pytest.mark.parametrize(("start", "end", "parts"), [(0, 0, 0), (5, 6, 1), (5, 1005, 1), (5, 1006, 2), (0, 99_999, 4)])
-def test_tasks_share_the_records_of_a_batch(clock: Clock, start: int, end: int, parts: int) -> None:
+def test_tasks_divide_the_generated_records_of_a_batch(clock: Clock, start: int, end: int, parts: int) -> None:
     shared = reader(rate="1")
     tasks = shared.partitions({"records": start}, {"records": end})
     ranges = [rows for task in tasks for rows in shared.read(task)]
@@ -278,26 +280,29 @@ def test_tasks_share_the_records_of_a_batch(clock: Clock, start: int, end: int, 
 
 
 @pytest.mark.spark
-def test_on_spark_the_records_are_the_same_in_the_same_order(spark: Any) -> None:
-    played, sink = job(GeneratorSource(number_and_draws, count=5000, seed=2))
-    run(played)
+@pytest.mark.needs_spark(4)
+def test_on_spark_generated_records_are_those_of_the_embedded_engine(spark: Any) -> None:
+    copying, sink = job(GeneratorSource(number_and_draws, count=5000, seed=2))
+    run(copying)
     assert sink.records == expected(5000, seed=2)
 
 
 @pytest.mark.spark
-def test_on_spark_records_come_at_their_rate_until_the_count(spark: Any) -> None:
-    played, sink = job(GeneratorSource(number_and_draws, count=300, rate=60))
-    summary = run(played)
+@pytest.mark.needs_spark(4)
+def test_on_spark_records_are_generated_at_their_rate_until_the_count(spark: Any) -> None:
+    copying, sink = job(GeneratorSource(number_and_draws, count=300, rate=60))
+    summary = run(copying)
     assert summary.batches > (2 if spark_version() >= (4, 2) else 1)  # older versions plan such a run when it starts
     assert sink.records == expected(300)
 
 
 @pytest.mark.spark
-def test_a_run_that_resumes_goes_on_with_the_next_record(spark: Any, tmp_path: Path) -> None:
-    played, sink = job(GeneratorSource(number_and_draws, rate=500))
+@pytest.mark.needs_spark(4)
+def test_a_resumed_run_continues_with_the_next_generated_record(spark: Any, tmp_path: Path) -> None:
+    copying, sink = job(GeneratorSource(number_and_draws, rate=500))
     seen = 0
     for _ in range(2):
-        running = start(played, spark, checkpoint=str(tmp_path / "checkpoint"))
+        running = start(copying, spark, checkpoint=str(tmp_path / "checkpoint"))
         while len(sink.records) <= seen:
             assert not running.await_termination(0.05)
         running.stop()
@@ -306,7 +311,8 @@ def test_a_run_that_resumes_goes_on_with_the_next_record(spark: Any, tmp_path: P
 
 
 @pytest.mark.spark
-def test_a_batch_that_is_played_again_has_the_same_records(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.needs_spark(4)
+def test_a_reprocessed_batch_has_the_same_generated_records(spark: Any, tmp_path: Path) -> None:
     class Failing(MemorySink):
         has_failed = False
 
@@ -318,12 +324,12 @@ def test_a_batch_that_is_played_again_has_the_same_records(spark: Any, tmp_path:
             super().commit(batch, parts)
 
     sink = Failing()
-    played = Job("copying", Copying(), {"in": GeneratorSource(number_and_draws, rate=500)}, {"copies": sink})
+    copying = Job("copying", Copying(), {"in": GeneratorSource(number_and_draws, rate=500)}, {"copies": sink})
     checkpoint = str(tmp_path / "checkpoint")
     with pytest.raises(SourceError, match="the first time"):
-        start(played, spark, checkpoint=checkpoint).await_termination()
+        start(copying, spark, checkpoint=checkpoint).await_termination()
     before = len(sink.records)
-    running = start(played, spark, checkpoint=checkpoint)
+    running = start(copying, spark, checkpoint=checkpoint)
     while len(sink.records) <= before:
         assert not running.await_termination(0.05)
     running.stop()
@@ -332,16 +338,18 @@ def test_a_batch_that_is_played_again_has_the_same_records(spark: Any, tmp_path:
 
 
 @pytest.mark.spark
-def test_an_endless_source_in_a_run_that_must_end_is_told(spark: Any) -> None:
-    played, _ = job(GeneratorSource(number_and_draws, rate=500))
+@pytest.mark.needs_spark(4)
+def test_an_available_now_run_refuses_a_generator_source_without_a_count(spark: Any) -> None:
+    copying, _ = job(GeneratorSource(number_and_draws, rate=500))
     with pytest.raises(
         RunError, match="a GeneratorSource without a count never ends: set count, or use a different trigger"
     ):
-        run(played, trigger="available-now")
+        run(copying, trigger="available-now")
 
 
 @pytest.mark.spark
-def test_on_spark_a_function_that_fails_is_told_with_the_number(spark: Any) -> None:
-    played, _ = job(GeneratorSource(failing, count=5))
+@pytest.mark.needs_spark(4)
+def test_on_spark_the_error_of_a_generating_function_names_the_record_number(spark: Any) -> None:
+    copying, _ = job(GeneratorSource(failing, count=5))
     with pytest.raises(RunError, match="failing failed for record number 3: ZeroDivisionError: "):
-        run(played)
+        run(copying)

@@ -73,7 +73,7 @@ class Service:
         request.send_response(status)
         request.send_header("Content-Length", "1000")
         request.end_headers()
-        with suppress(OSError):  # when the sink has gone
+        with suppress(OSError):  # when the sink has closed the connection
             request.wfile.write(text.encode())
             while not self.released.wait(0.05):
                 request.wfile.write(b".")
@@ -109,7 +109,7 @@ def service() -> Iterator[Service]:
             self.wfile.write(text.encode())
             return None
 
-        def log_message(self, *told: Any) -> None:
+        def log_message(self, *arguments: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
@@ -142,7 +142,7 @@ def job(sink: HttpSink, *records: int) -> Job:
     return Job("numbers", Numbers(), {"in": MemorySource(records)}, {"numbers": sink})
 
 
-def play(sink: HttpSink, *records: int) -> None:
+def send(sink: HttpSink, *records: int) -> None:
     run(job(sink, *records), engine="embedded")
 
 
@@ -157,14 +157,14 @@ def commit(sink: HttpSink, *values: int, number: int = 0, run: str = "run1", por
 
 
 def test_values_arrive_as_json_arrays_in_their_order(service: Service) -> None:
-    play(HttpSink(service.url, max_values_per_request=2), 1, 2, 3, 4, 5)
+    send(HttpSink(service.url, max_values_per_request=2), 1, 2, 3, 4, 5)
     assert [request.values for request in service.requests] == [[1, 2], [3, 4], [5]]
     assert {request.path for request in service.requests} == {"/hook"}
     assert {request.headers["Content-Type"] for request in service.requests} == {"application/json"}
 
 
 def test_a_batch_without_values_sends_nothing(service: Service) -> None:
-    play(HttpSink(service.url))
+    send(HttpSink(service.url))
     assert service.requests == []
 
 
@@ -184,9 +184,9 @@ def test_nothing_is_sent_before_the_batch_is_complete(service: Service) -> None:
     assert service.requests == []
 
 
-def test_headers_and_a_token_go_with_each_request(service: Service) -> None:
+def test_each_request_has_the_headers_and_the_token(service: Service) -> None:
     headers = {"X-Team": "views", "X-Key": Secret("key-of-the-team"), "content-type": "application/vnd.views+json"}
-    play(HttpSink(service.url + "?mode=a", headers=headers, token=Secret("token-of-the-team")), 1)
+    send(HttpSink(service.url + "?mode=a", headers=headers, token=Secret("token-of-the-team")), 1)
     (request,) = service.requests
     assert request.path == "/hook?mode=a"
     assert request.headers["X-Team"] == "views"
@@ -211,7 +211,7 @@ def test_settings_may_be_parameters(service: Service) -> None:
     assert service.requests[0].headers["Authorization"] == "Bearer a-token-of-params"
 
 
-def test_the_command_line_knows_it(service: Service) -> None:
+def test_the_http_sink_has_a_name_on_the_command_line(service: Service) -> None:
     from amadou_runtime.command.named_connectors import with_connectors
 
     text = f"http:{service.url}?token=token-of-the-line&max_values_per_request=2&timeout=5&give_up_after=0.5"
@@ -228,11 +228,11 @@ def test_the_command_line_knows_it(service: Service) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
-def test_a_service_that_fails_for_a_while_gets_everything_in_the_end(
+def test_a_service_that_fails_for_a_while_receives_everything(
     service: Service, pauses: list[float], status: int
 ) -> None:
     service.answers = [200, *[status] * 6, 200]
-    play(HttpSink(service.url, max_values_per_request=2), 1, 2, 3, 4, 5)
+    send(HttpSink(service.url, max_values_per_request=2), 1, 2, 3, 4, 5)
     assert service.values == [1, 2, 3, 4, 5]
     assert [request.values for request in service.requests] == [[1, 2], *[[3, 4]] * 7, [5]]
     assert len({request.key for request in service.requests}) == 3
@@ -241,14 +241,14 @@ def test_a_service_that_fails_for_a_while_gets_everything_in_the_end(
 
 def test_pauses_grow_up_to_ten_seconds(service: Service, pauses: list[float]) -> None:
     service.answers = [500] * 12
-    play(HttpSink(service.url), 1)
+    send(HttpSink(service.url), 1)
     assert len(pauses) == 12
     assert 5 <= pauses[-1] <= 10
 
 
 def test_a_service_that_hangs_is_asked_again(service: Service) -> None:
     service.answers = [500, service.hang, service.hang_in_the_answer]
-    play(HttpSink(service.url, timeout=SHORT), 1, 2)
+    send(HttpSink(service.url, timeout=SHORT), 1, 2)
     assert [request.values for request in service.requests] == [[1, 2]] * 4
     assert service.values == [1, 2]
 
@@ -262,7 +262,7 @@ def released_at_last(service: Service) -> Iterator[None]:
     timer.cancel()
 
 
-def test_an_answer_of_2xx_is_not_waited_for_to_its_end(service: Service, released_at_last: None) -> None:
+def test_the_sink_does_not_wait_for_the_end_of_a_successful_response(service: Service, released_at_last: None) -> None:
     service.answers = [lambda request: service.drip(request, 200, "taken")]
     began = time.monotonic()
     commit(HttpSink(service.url, timeout=SHORT, max_values_per_request=1), 1, 2)
@@ -270,20 +270,20 @@ def test_an_answer_of_2xx_is_not_waited_for_to_its_end(service: Service, release
     assert [request.values for request in service.requests] == [[1], [2]]
 
 
-@pytest.mark.parametrize(("status", "told"), [(500, "Internal Server Error"), (400, "Bad Request")])
-def test_the_text_of_an_answer_is_not_waited_for_to_its_end(
-    service: Service, released_at_last: None, status: int, told: str
+@pytest.mark.parametrize(("status", "message"), [(500, "Internal Server Error"), (400, "Bad Request")])
+def test_the_sink_does_not_wait_for_the_end_of_the_text_of_an_error(
+    service: Service, released_at_last: None, status: int, message: str
 ) -> None:
     token = Secret("Zq7-token-that-drips")
     service.answers = [lambda request: service.drip(request, status, "no access with Zq7-token-th")] * 100
     began = time.monotonic()
-    with pytest.raises(SinkError, match=f"the response is {status} {told}: no access with[;.]") as caught:
+    with pytest.raises(SinkError, match=f"the response is {status} {message}: no access with[;.]") as caught:
         commit(HttpSink(service.url, token=token, timeout=SHORT, give_up_after=SHORT), 1)
     assert time.monotonic() - began < 2.5
     assert "Zq7" not in str(caught.value)
 
 
-def test_a_service_keeps_its_connection(service: Service) -> None:
+def test_requests_share_a_connection(service: Service) -> None:
     for length in (0, 5, 50_000):
         service.answers += [(200, {}, "x" * length)] * 2
     commit(HttpSink(service.url, max_values_per_request=1), *range(6))
@@ -291,33 +291,33 @@ def test_a_service_keeps_its_connection(service: Service) -> None:
     assert len({request.client for request in service.requests}) == 1
 
 
-def test_a_connection_that_breaks_is_made_again(service: Service) -> None:
+def test_a_connection_that_breaks_is_opened_again(service: Service) -> None:
     service.answers = [lambda request: None]
-    play(HttpSink(service.url), 1)
+    send(HttpSink(service.url), 1)
     assert service.values == [1]
     assert len(service.requests) == 2
 
 
-def test_a_service_that_asks_for_a_pause_gets_it(service: Service, pauses: list[float]) -> None:
+def test_the_sink_pauses_for_the_time_that_the_service_asks_for(service: Service, pauses: list[float]) -> None:
     service.answers = [
         (429, {"Retry-After": "7"}, ""),
         (503, {"Retry-After": "7"}, ""),
         (429, {"Retry-After": "x"}, ""),
     ]
-    play(HttpSink(service.url), 1)
+    send(HttpSink(service.url), 1)
     assert pauses[:2] == [7, 7]
     assert pauses[2] < 1
     assert service.values == [1]
 
 
-def test_a_pause_is_never_longer_than_the_run_may_wait(service: Service, pauses: list[float]) -> None:
+def test_a_pause_is_never_longer_than_the_time_to_give_up(service: Service, pauses: list[float]) -> None:
     service.answers = [(429, {"Retry-After": "3600"}, "")] * 1000
     with pytest.raises(SinkError, match=r"429 Too Many Requests; retried for 0\.2 s"):
         commit(HttpSink(service.url, give_up_after=SHORT), 1)
     assert max(pauses) <= 0.2
 
 
-def test_a_service_that_hangs_for_good_ends_the_run_and_the_next_one_goes_on(service: Service) -> None:
+def test_a_service_that_hangs_ends_the_run_and_the_next_run_continues(service: Service) -> None:
     service.answers = [200, *[service.hang] * 50]
     sink = HttpSink(service.url, max_values_per_request=2, timeout=SHORT, give_up_after=SHORT)
     with pytest.raises(SinkError) as caught:
@@ -331,22 +331,22 @@ def test_a_service_that_hangs_for_good_ends_the_run_and_the_next_one_goes_on(ser
     assert service.values == [1, 2, 3, 4]
 
 
-def test_a_service_that_fails_for_good_is_told_with_its_answer(service: Service, pauses: list[float]) -> None:
+def test_the_error_of_a_service_that_keeps_failing_has_its_response(service: Service, pauses: list[float]) -> None:
     service.answers = [(500, {}, "out of\n  memory" + " x" * 1000)] * 1000
     with pytest.raises(SinkError) as caught:
         commit(HttpSink(service.url, give_up_after=SHORT), 1)
-    told = str(caught.value)
-    assert "the response is 500 Internal Server Error: out of memory x x" in told
-    assert len(told) < 700
+    message = str(caught.value)
+    assert "the response is 500 Internal Server Error: out of memory x x" in message
+    assert len(message) < 700
 
 
-def test_a_service_that_is_not_there_is_told() -> None:
+def test_a_service_that_cannot_be_reached_is_an_error() -> None:
     with pytest.raises(SinkError, match=r"HttpSink\(http://127.0.0.1:1/hook\): no connection: .*Connection refused"):
         commit(HttpSink("http://127.0.0.1:1/hook", give_up_after=SHORT), 1)
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "message"),
     [
         (
             400,
@@ -364,15 +364,17 @@ def test_a_service_that_is_not_there_is_told() -> None:
         (499, "the response is 499: no such field. Fix the problem"),
     ],
 )
-def test_an_answer_that_no_attempt_will_change_ends_the_run_at_once(service: Service, status: int, told: str) -> None:
+def test_a_response_that_no_further_request_can_change_ends_the_run_at_once(
+    service: Service, status: int, message: str
+) -> None:
     service.answers = [(status, {"Location": "/elsewhere"}, "no such field")]
     with pytest.raises(SinkError) as caught:
-        play(HttpSink(service.url), 1)
-    assert told in str(caught.value)
+        send(HttpSink(service.url), 1)
+    assert message in str(caught.value)
     assert len(service.requests) == 1
 
 
-def test_a_replay_sends_the_same_keys(service: Service) -> None:
+def test_a_reprocessed_batch_has_the_same_idempotency_keys(service: Service) -> None:
     sink = HttpSink(service.url, max_values_per_request=2)
     for _ in range(2):
         commit(sink, 1, 2, 3, number=7)
@@ -382,7 +384,7 @@ def test_a_replay_sends_the_same_keys(service: Service) -> None:
     assert service.values == [1, 2, 3]
 
 
-def test_a_replay_in_another_order_loses_nothing(service: Service) -> None:
+def test_a_batch_that_is_reprocessed_in_another_order_loses_no_values(service: Service) -> None:
     sink = HttpSink(service.url, max_values_per_request=2)
     commit(sink, 1, 2, 3, number=7)
     commit(sink, 3, 1, 2, number=7)
@@ -390,7 +392,7 @@ def test_a_replay_in_another_order_loses_nothing(service: Service) -> None:
     assert len({request.key for request in service.requests}) == 4
 
 
-def test_other_batches_ports_and_runs_have_keys_of_their_own(service: Service) -> None:
+def test_other_batches_ports_and_runs_have_other_idempotency_keys(service: Service) -> None:
     sink = HttpSink(service.url)
     commit(sink, 1)
     commit(sink, 2, number=1)
@@ -399,7 +401,7 @@ def test_other_batches_ports_and_runs_have_keys_of_their_own(service: Service) -
     assert service.values == [1, 2, 3, 4]
 
 
-def test_a_replay_that_is_cut_in_other_places_loses_nothing(service: Service) -> None:
+def test_a_batch_that_is_reprocessed_in_other_requests_loses_no_values(service: Service) -> None:
     commit(HttpSink(service.url, max_values_per_request=2), 1, 2)
     service.answers = [200, 400]
     with pytest.raises(SinkError):
@@ -408,7 +410,7 @@ def test_a_replay_that_is_cut_in_other_places_loses_nothing(service: Service) ->
     assert set(service.values) == {1, 2, 3, 4}
 
 
-def test_a_run_that_waits_says_why_and_not_too_often(
+def test_a_run_that_waits_logs_why_but_not_too_often(
     service: Service, pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     service.answers = [(503, {}, "in maintenance")] * 5
@@ -421,16 +423,18 @@ def test_a_run_that_waits_says_why_and_not_too_often(
     )
 
 
-def test_a_secret_in_a_long_answer_is_hidden_whole(service: Service) -> None:
+def test_a_secret_in_a_long_response_is_hidden_entirely(service: Service) -> None:
     token = "Zq7-token-across-the-cut-of-answers"
     for before in range(270, 301, 5):
         service.answers = [(403, {}, f"{'x' * before}{token}")]
         with pytest.raises(SinkError) as caught:
-            play(HttpSink(service.url, token=Secret(token)), 1)
+            send(HttpSink(service.url, token=Secret(token)), 1)
         assert "Zq7" not in str(caught.value)
 
 
-def test_secrets_are_nowhere(service: Service, caplog: pytest.LogCaptureFixture, pauses: list[float]) -> None:
+def test_secrets_are_neither_in_errors_nor_in_logs(
+    service: Service, caplog: pytest.LogCaptureFixture, pauses: list[float]
+) -> None:
     caplog.set_level(logging.DEBUG)
     token, header, path = "token-that-hides", "header-that-hides", "path-that-hides"
     host = service.url.removesuffix("/hook")
@@ -442,16 +446,16 @@ def test_secrets_are_nowhere(service: Service, caplog: pytest.LogCaptureFixture,
     echo = f"no access with {token} and {header} to {host}/{path}?a=b"
     service.answers = [(500, {}, echo), (403, {}, echo)]
     with pytest.raises(SinkError) as caught:
-        play(sink, 1)
+        send(sink, 1)
     assert service.requests[0].path == f"/{path}?a=b"
-    told = f"{caught.value} {caught.value!r} {caplog.text}"
-    assert f"HttpSink({host}/***): the response is 403 Forbidden: no access with *** and *** to ***. " in told
-    assert "503" not in told
-    assert not [secret for secret in (token, header, path) if secret in told]
+    message = f"{caught.value} {caught.value!r} {caplog.text}"
+    assert f"HttpSink({host}/***): the response is 403 Forbidden: no access with *** and *** to ***. " in message
+    assert "503" not in message
+    assert not [secret for secret in (token, header, path) if secret in message]
 
 
 @pytest.mark.parametrize("url", ["hook", "ftp://host/hook", "http:///hook", "http://host:x/", "http://host:99999/"])
-def test_an_address_of_no_use_is_refused(url: str) -> None:
+def test_an_unusable_url_is_an_error(url: str) -> None:
     with pytest.raises(SinkError, match="HttpSink needs a url such as https://host:port/path, not "):
         HttpSink(url)
     with pytest.raises(SinkError, match="not this one"):
@@ -459,7 +463,7 @@ def test_an_address_of_no_use_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://me:hidden-login@host/hook", "x://me:hidden-login@host", "http://a@b:x/"])
-def test_a_login_in_the_address_is_refused_and_not_told(url: str) -> None:
+def test_a_login_in_the_url_is_an_error_that_does_not_show_it(url: str) -> None:
     with pytest.raises(SinkError, match="does not accept a login in its url") as caught:
         HttpSink(url)
     assert "hidden-login" not in str(caught.value)
@@ -474,7 +478,7 @@ def test_a_login_in_the_address_is_refused_and_not_told(url: str) -> None:
         ({"token": "a-token-in-plain-text"}, "token must be a Secret, or a Param with secret=True"),
     ],
 )
-def test_a_setting_of_no_use_is_refused(settings: dict[str, Any], why: str) -> None:
+def test_an_unusable_setting_is_an_error(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(SinkError, match=why) as caught:
         HttpSink("http://host/", **settings)
     assert "plain-text" not in str(caught.value)
@@ -488,7 +492,7 @@ def test_a_setting_of_no_use_is_refused(settings: dict[str, Any], why: str) -> N
         ({"headers": {"X Key": "a"}}, "X Key"),
     ],
 )
-def test_a_header_that_cannot_be_sent_is_told_before_the_run(settings: dict[str, Any], name: str) -> None:
+def test_a_header_that_cannot_be_sent_is_an_error_before_the_run(settings: dict[str, Any], name: str) -> None:
     with pytest.raises(
         SinkError, match=f"the header '{name}' cannot be sent: its name or value contains a line feed or "
     ) as caught:
@@ -497,7 +501,7 @@ def test_a_header_that_cannot_be_sent_is_told_before_the_run(settings: dict[str,
     assert "line-feed" not in str(caught.value)
 
 
-def test_a_missing_library_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Callable[[str], Any] = lambda name: None  # noqa: E731
     monkeypatch.setattr(_http_sink.importlib.util, "find_spec", found)
     with pytest.raises(SinkError, match=r"HttpSink needs urllib3: run pip install 'amadou\[http\]'"):
@@ -505,7 +509,7 @@ def test_a_missing_library_is_told_before_the_run(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.spark
-def test_on_spark_a_service_that_fails_for_a_while_gets_everything(spark: Any, service: Service) -> None:
+def test_on_spark_a_service_that_fails_for_a_while_receives_everything(spark: Any, service: Service) -> None:
     service.answers = [500, 200]
     run(job(HttpSink(service.url, token=Secret("token-on-spark"), max_values_per_request=2), 1, 2, 3), engine="spark")
     assert service.values == [1, 2, 3]

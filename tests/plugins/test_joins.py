@@ -20,15 +20,15 @@ DISORDER = 5
 SIDES: dict[str, Any] = {"left": "l", "right": "r"}
 TICK = timedelta(microseconds=1)
 
-Given = tuple[str, KeyedEvent[int]]
-"""A source and an event of it."""
+SourcedEvent = tuple[str, KeyedEvent[int]]
+"""A source and one of its events."""
 
 distances = st.integers(0, 7) | st.sampled_from([0.000001, 2.000001])
 latenesses = st.sampled_from([0, 0, 2, 0.000001])
 
 
 class Joining(Handler):
-    """Gives each event to its join, and records matches, late events and the order in which events came."""
+    """Adds each event to its join. Collects matches, late events, and all events in order of arrival."""
 
     matches = SinkSpec(tuple)
     late = SinkSpec(tuple)
@@ -46,8 +46,8 @@ class Joining(Handler):
 
 
 def _matched(subject: Subject, left: KeyedEvent[Any] | None, right: KeyedEvent[Any] | None) -> None:
-    given = [event for event in (left, right) if event is not None]
-    assert all(repr(event.key) == repr(subject.key) and event.timestamp.tzinfo is timezone.utc for event in given)
+    events = [event for event in (left, right) if event is not None]
+    assert all(repr(event.key) == repr(subject.key) and event.timestamp.tzinfo is timezone.utc for event in events)
     values = [None if event is None else event.value for event in (left, right)]
     if "fail" in values:
         raise ValueError("not this one")
@@ -59,7 +59,7 @@ def _too_late(subject: Subject, event: KeyedEvent[Any]) -> None:
 
 
 def joining(kind: type[JoinSpec], **settings: Any) -> Joining:
-    """A handler with a join of some kind, called `join`."""
+    """Make a handler with a join of a kind, called `join`."""
     return Joining(kind(**SIDES, name="join", on_match=_matched, on_late=_too_late, **settings))
 
 
@@ -78,20 +78,20 @@ def micros(length: float) -> int:
 
 @st.composite
 def times(draw: st.DrawFn, first: int, last: int) -> int:
-    """A time in microseconds, often at a full second or next to one."""
+    """Draw a time in microseconds, often at a full second or next to one."""
     return draw(st.integers(first, last)) * MICROS + draw(st.sampled_from([0, 0, 0, -1, 1]))
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> list[tuple[str, list[Given]]]:
-    """Batches of events and how they end, no event older than the newest before it by more than `DISORDER`."""
+def streams(draw: st.DrawFn) -> list[tuple[str, list[SourcedEvent]]]:
+    """Draw batches of events and the ways in which they end. Events are out of order by at most `DISORDER`."""
     keys = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique_by=repr))
     newest = draw(st.sampled_from([-1000, 0, 10**6])) * MICROS
     ends = st.sampled_from(["", "", "", "end_batch", "restart", "crash"])
     after_newest = times(-DISORDER, 4) | st.sampled_from([-DISORDER * MICROS, 20 * MICROS])
     one = st.tuples(st.sampled_from("lr"), st.sampled_from(keys), after_newest, ends)
-    batches: list[tuple[str, list[Given]]] = []
-    batch: list[Given] = []
+    batches: list[tuple[str, list[SourcedEvent]]] = []
+    batch: list[SourcedEvent] = []
     for number, (source, key, after, end) in enumerate(draw(st.lists(one, max_size=25))):
         time = newest + max(after, -DISORDER * MICROS)
         newest = max(newest, time)
@@ -103,9 +103,9 @@ def streams(draw: st.DrawFn) -> list[tuple[str, list[Given]]]:
 
 
 @st.composite
-def scripts(draw: st.DrawFn) -> list[tuple[int | None, list[Given]]]:
-    """Batches of events with the watermark of each, in microseconds: many events are behind it."""
-    script: list[tuple[int | None, list[Given]]] = []
+def scripts(draw: st.DrawFn) -> list[tuple[int | None, list[SourcedEvent]]]:
+    """Draw batches of events with the watermark of each in microseconds. Many events are behind the watermark."""
+    script: list[tuple[int | None, list[SourcedEvent]]] = []
     watermark: int | None = None
     number = 0
     for position in range(draw(st.integers(1, 5))):
@@ -121,8 +121,8 @@ def scripts(draw: st.DrawFn) -> list[tuple[int | None, list[Given]]]:
     return script
 
 
-def played(handler: Handler, batches: list[tuple[str, list[Given]]], **settings: Any) -> TestResult:
-    """All results of some batches. The watermark is as far as it can be with no event behind it."""
+def outcome_of(handler: Handler, batches: list[tuple[str, list[SourcedEvent]]], **settings: Any) -> TestResult:
+    """Return the results of batches, for the highest watermark that no event is behind."""
     run = TestRun(job(handler, watermark_delay=DISORDER, **settings))
     newest = None
     for end, batch in batches:
@@ -135,9 +135,9 @@ def played(handler: Handler, batches: list[tuple[str, list[Given]]], **settings:
     return run.run(flush=True)
 
 
-def played_script(handler: Handler, script: list[tuple[int | None, list[Given]]]) -> TestResult:
-    """All results of some batches with their watermarks."""
-    run = TestRun(job(handler, watermark_delay=10**6))  # the script alone says where it is
+def outcome_of_script(handler: Handler, script: list[tuple[int | None, list[SourcedEvent]]]) -> TestResult:
+    """Return the results of batches with their watermarks."""
+    run = TestRun(job(handler, watermark_delay=10**6))  # only the script advances the watermark
     for watermark, batch in script:
         if watermark is not None:
             run.add_watermark(from_micros(watermark))
@@ -146,8 +146,8 @@ def played_script(handler: Handler, script: list[tuple[int | None, list[Given]]]
     return run.run(flush=True)
 
 
-def by_key(events: list[Given]) -> list[tuple[Any, list[tuple[int, int]], list[tuple[int, int]]]]:
-    """Each key with the times and values of its left and its right events; equal keys of different types apart."""
+def by_key(events: list[SourcedEvent]) -> list[tuple[Any, list[tuple[int, int]], list[tuple[int, int]]]]:
+    """Return each key with times and values of its left and right events. Equal keys of different types differ."""
     keys = {repr(one.key): one.key for _, one in events}
     return [
         (
@@ -166,7 +166,7 @@ def by_key(events: list[Given]) -> list[tuple[Any, list[tuple[int, int]], list[t
 
 
 def nearest(time: int, rights: list[tuple[int, int]], tolerance: int | None, direction: str) -> int | None:
-    """The value of the right event that matches a left one, by looking at each."""
+    """Return the value of the right event that matches a left event, by comparing all right events."""
     best: tuple[int, int] | None = None
     answer = None
     for there, value in rights:
@@ -191,8 +191,8 @@ def as_of_settings(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(streams(), as_of_settings())
-def test_as_of_joins_match_the_nearest_event_however_the_input_is_cut(batches: Any, settings: Any) -> None:
-    result = played(joining(AsOfJoin, **settings), batches)
+def test_as_of_joins_match_the_nearest_event_for_any_division_into_batches(batches: Any, settings: Any) -> None:
+    result = outcome_of(joining(AsOfJoin, **settings), batches)
     tolerance = None if settings["tolerance"] is None else settings["tolerance"] // TICK
     expected = []
     for key, lefts, rights in by_key([one for _, batch in batches for one in batch]):
@@ -207,8 +207,8 @@ def test_as_of_joins_match_the_nearest_event_however_the_input_is_cut(batches: A
 
 
 @given(scripts(), as_of_settings())
-def test_as_of_joins_take_events_until_no_answer_can_change(script: Any, settings: Any) -> None:
-    result = played_script(joining(AsOfJoin, **settings), script)
+def test_as_of_joins_accept_late_events_until_no_answer_can_change(script: Any, settings: Any) -> None:
+    result = outcome_of_script(joining(AsOfJoin, **settings), script)
     tolerance = None if settings["tolerance"] is None else settings["tolerance"] // TICK
     direction = settings["direction"]
     wait = settings["allowed_lateness"] // TICK + (tolerance if direction != "backward" else 0)
@@ -248,18 +248,18 @@ def interval_settings(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def with_lone(how: str, key: Any, pairs: list[tuple[int, int]], lefts: list[int], rights: list[int]) -> list[Any]:
-    """All results of a key, given its pairs and the values of either side."""
-    found: list[Any] = [(key, *pair) for pair in pairs]
+    """Return the results of a key from its pairs and the values of both sides."""
+    results: list[Any] = [(key, *pair) for pair in pairs]
     if how in ("left", "outer"):
-        found += [(key, left, None) for left in lefts if left not in [pair[0] for pair in pairs]]
+        results += [(key, left, None) for left in lefts if left not in [pair[0] for pair in pairs]]
     if how in ("right", "outer"):
-        found += [(key, None, right) for right in rights if right not in [pair[1] for pair in pairs]]
-    return found
+        results += [(key, None, right) for right in rights if right not in [pair[1] for pair in pairs]]
+    return results
 
 
 @given(streams(), interval_settings())
-def test_interval_joins_give_each_pair_once_however_the_input_is_cut(batches: Any, settings: Any) -> None:
-    result = played(joining(IntervalJoin, **settings), batches)
+def test_interval_joins_return_each_pair_once_for_any_division_into_batches(batches: Any, settings: Any) -> None:
+    result = outcome_of(joining(IntervalJoin, **settings), batches)
     lower, upper = settings["lower"] // TICK, settings["upper"] // TICK
     expected = []
     for key, lefts, rights in by_key([one for _, batch in batches for one in batch]):
@@ -270,8 +270,8 @@ def test_interval_joins_give_each_pair_once_however_the_input_is_cut(batches: An
 
 
 @given(scripts(), interval_settings())
-def test_interval_joins_take_events_while_they_may_have_partners(script: Any, settings: Any) -> None:
-    result = played_script(joining(IntervalJoin, **settings), script)
+def test_interval_joins_accept_late_events_while_a_pair_is_possible(script: Any, settings: Any) -> None:
+    result = outcome_of_script(joining(IntervalJoin, **settings), script)
     lower, upper, lateness = (settings[name] // TICK for name in ("lower", "upper", "allowed_lateness"))
     last = {"l": max(upper, 0) + lateness, "r": max(-lower, 0) + lateness}
     taken: dict[str, list[Any]] = {"l": [], "r": []}
@@ -298,11 +298,9 @@ def test_interval_joins_take_events_while_they_may_have_partners(script: Any, se
 
 
 @given(scripts(), st.none() | st.integers(1, 9), st.sampled_from(["left", "inner"]), latenesses)
-def test_latest_joins_answer_with_the_newest_event_so_far(
-    script: Any, ttl: int | None, how: str, lateness: Any
-) -> None:
+def test_latest_joins_match_the_newest_event_so_far(script: Any, ttl: int | None, how: str, lateness: Any) -> None:
     life = None if ttl is None else ttl * SECOND
-    result = played_script(joining(LatestJoin, how=how, ttl=life, allowed_lateness=lateness * SECOND), script)
+    result = outcome_of_script(joining(LatestJoin, how=how, ttl=life, allowed_lateness=lateness * SECOND), script)
     expected: list[Any] = []
     late = []
     newest: tuple[int, int, int] | None = None  # time, value, written
@@ -322,7 +320,7 @@ def test_latest_joins_answer_with_the_newest_event_so_far(
     assert ttl is None or result.keys() == []
 
 
-def test_an_answer_comes_once_the_watermark_is_past_its_time() -> None:
+def test_as_of_joins_answer_when_the_watermark_passes_the_tolerance_and_allowed_lateness() -> None:
     handler = joining(AsOfJoin, tolerance=2 * SECOND, direction="nearest", allowed_lateness=SECOND)
     run = TestRun(job(handler, watermark_delay=1000)).add_record(event(10, "left"), "l").add_watermark(at(13))
     run.add_record(event(12, "right"), "r")  # within allowed_lateness
@@ -333,20 +331,20 @@ def test_an_answer_comes_once_the_watermark_is_past_its_time() -> None:
 
 
 @pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
-def test_of_several_events_of_the_same_time_the_last_of_its_source_matches(direction: Any) -> None:
+def test_as_of_joins_match_the_last_of_several_events_with_the_same_time(direction: Any) -> None:
     run = TestRun(job(joining(AsOfJoin, tolerance=SECOND, direction=direction)))
     run.add_records([event(10, "at, first"), event(9.5, "before"), event(10, "at, last"), event(10.5, "after")], "r")
     result = run.add_record(event(10, "left"), "l").run(flush=True)
     assert result.records("matches") == [("a", "left", "at, last")]
 
 
-def test_of_two_that_are_equally_near_the_earlier_one_matches() -> None:
+def test_as_of_joins_match_the_earlier_of_two_equally_near_events() -> None:
     run = TestRun(job(joining(AsOfJoin, tolerance=SECOND, direction="nearest")))
     run.add_records([event(11, "after"), event(9, "before")], "r").add_record(event(10, "left"), "l")
     assert run.run(flush=True).records("matches") == [("a", "left", "before")]
 
 
-def test_pairs_come_at_once_and_lone_events_when_nothing_can_match_them() -> None:
+def test_interval_joins_return_pairs_at_once_and_single_events_when_no_pair_is_possible() -> None:
     handler = joining(IntervalJoin, lower=-2 * SECOND, upper=SECOND, how="outer")
     run = TestRun(job(handler)).add_record(event(10, "l1"), "l").add_record(event(20, "l2"), "l")
     run.add_record(event(11, "r1"), "r").add_record(event(17, "r2"), "r")
@@ -358,22 +356,22 @@ def test_pairs_come_at_once_and_lone_events_when_nothing_can_match_them() -> Non
 
 
 @pytest.mark.parametrize("before", [[], [event(30)]])
-def test_a_pair_behind_the_watermark_does_not_depend_on_which_event_comes_first(before: list[Any]) -> None:
+def test_interval_joins_pair_late_events_in_either_order_of_arrival(before: list[Any]) -> None:
     handler = joining(IntervalJoin, lower=-10 * SECOND, upper=-5 * SECOND)
     run = TestRun(job(handler, watermark_delay=1000)).add_watermark(at(10)).add_record(event(10, "left"), "l")
-    result = run.add_records([*before, event(2, "right")], "r").run()  # sources are merged by time, their orders kept
-    came = [one[1] for one in result.records("seen") if one[1].value]
-    assert [one.value for one in came] == (["left", "right"] if before else ["right", "left"])
+    result = run.add_records([*before, event(2, "right")], "r").run()  # sources are merged by time
+    arrived = [one[1] for one in result.records("seen") if one[1].value]
+    assert [one.value for one in arrived] == (["left", "right"] if before else ["right", "left"])
     assert result.records("matches") == [("a", "left", "right")]
 
 
-def kept(run: TestRun) -> list[int]:
-    """How many left and right events the join keeps."""
+def stored(run: TestRun) -> list[int]:
+    """Return the numbers of left and right events that the join stores."""
     return [len(events) for events in run.run().state("join", "a").values()]
 
 
 def steady(handler: Handler, sources: str, seconds: int = 50, **settings: Any) -> TestRun:
-    """A run with an event of each of some sources in every second, each in its own batch."""
+    """Return a run with one event of each source per second, each second in its own batch."""
     run = TestRun(job(handler, **settings))
     for second in range(seconds):
         for source in sources:
@@ -396,13 +394,13 @@ def steady(handler: Handler, sources: str, seconds: int = 50, **settings: Any) -
         (IntervalJoin, {"lower": 2 * SECOND, "upper": 4 * SECOND, "how": "left"}, [5, 1]),
     ],
 )
-def test_no_more_is_kept_than_events_to_come_may_need(kind: Any, settings: Any, most: list[int]) -> None:
-    assert kept(steady(joining(kind, **settings), "lr")) == most
+def test_joins_store_only_events_that_later_events_can_match(kind: Any, settings: Any, most: list[int]) -> None:
+    assert stored(steady(joining(kind, **settings), "lr")) == most
 
 
-def test_a_key_that_has_right_events_alone_keeps_those_that_may_still_match() -> None:
-    assert kept(steady(joining(AsOfJoin, tolerance=3 * SECOND), "r")) == [0, 2]
-    assert kept(steady(joining(AsOfJoin), "r", watermark_delay=1)) == [0, 2]
+def test_as_of_joins_remove_right_events_that_nothing_can_match_without_left_events() -> None:
+    assert stored(steady(joining(AsOfJoin, tolerance=3 * SECOND), "r")) == [0, 2]
+    assert stored(steady(joining(AsOfJoin), "r", watermark_delay=1)) == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -418,7 +416,7 @@ def test_a_key_that_has_right_events_alone_keeps_those_that_may_still_match() ->
     ],
 )
 @pytest.mark.parametrize("sources", ["l", "r", "lr"])
-def test_nothing_is_left_when_the_watermark_is_far_past(kind: Any, settings: Any, sources: str) -> None:
+def test_joins_store_nothing_when_the_watermark_is_past_all_matches(kind: Any, settings: Any, sources: str) -> None:
     run = steady(joining(kind, **settings), sources, seconds=3)
     assert run.run().keys() == ([] if (kind, sources) == (LatestJoin, "l") else ["a"])
     assert run.add_watermark(at(9)).run().keys() == []
@@ -428,14 +426,14 @@ def test_nothing_is_left_when_the_watermark_is_far_past(kind: Any, settings: Any
     ("kind", "settings"),
     [(AsOfJoin, {"tolerance": 3 * SECOND}), (IntervalJoin, {"lower": -1 * SECOND, "upper": 3 * SECOND})],
 )
-def test_events_that_get_no_answer_are_forgotten_together(kind: Any, settings: Any) -> None:
+def test_joins_remove_events_that_nothing_can_match_in_one_call(kind: Any, settings: Any) -> None:
     run = TestRun(job(joining(kind, **settings))).add_records([event(second) for second in range(20)], "r")
     result = run.add_watermark(at(100)).run()
     assert [entry.callback for entry in result.trace].count("join") == 1
     assert result.keys() == []
 
 
-def test_the_end_of_time_ends_all_waiting() -> None:
+def test_joins_answer_all_events_at_the_end_of_time() -> None:
     for settings in ({}, {"tolerance": timedelta.max, "direction": "nearest"}):
         run = TestRun(job(joining(AsOfJoin, **settings))).add_record(event(1, "right"), "r")
         run.add_records([event(2, "left"), KeyedEvent("a", datetime.max.replace(tzinfo=timezone.utc), "last")], "l")
@@ -462,7 +460,7 @@ def test_the_end_of_time_ends_all_waiting() -> None:
     ],
 )
 @pytest.mark.parametrize("lateness", [0, 2])
-def test_an_event_is_late_once_the_watermark_is_past_the_last_time_at_which_it_counts(
+def test_an_event_of_a_join_is_late_when_the_watermark_is_past_its_last_match(
     kind: Any, settings: Any, lasts: tuple[float | None, float | None], lateness: int
 ) -> None:
     for source, last in zip("lr", lasts, strict=True):
@@ -473,7 +471,7 @@ def test_an_event_is_late_once_the_watermark_is_past_the_last_time_at_which_it_c
         assert [late[3] for late in result.records("late")] == ([] if last is None else ["before"]), source
 
 
-def test_late_events_are_counted_and_diverted() -> None:
+def test_late_events_of_joins_are_counted_and_diverted() -> None:
     handler = joining(IntervalJoin, lower=0 * SECOND, upper=2 * SECOND, late="divert")
     sinks = {port: MemorySink() for port in ("matches", "late", "seen", "late_events")}
     run = TestRun(Job("joins", handler, {"l": MemorySource(), "r": MemorySource()}, sinks)).add_watermark(at(10))
@@ -487,7 +485,7 @@ def test_late_events_are_counted_and_diverted() -> None:
 
 
 @pytest.mark.parametrize("kind", [AsOfJoin, IntervalJoin])
-def test_a_result_that_fails_when_it_is_due_is_undone_alone(kind: Any) -> None:
+def test_a_failed_result_of_a_join_becomes_a_dead_letter_without_affecting_others(kind: Any) -> None:
     settings = {"lower": 0 * SECOND, "upper": 2 * SECOND, "how": "left"} if kind is IntervalJoin else {}
     sinks = {port: MemorySink() for port in ("matches", "late", "seen", "dead_letters")}
     handler = joining(kind, **settings)
@@ -501,7 +499,7 @@ def test_a_result_that_fails_when_it_is_due_is_undone_alone(kind: Any) -> None:
     assert run.run(flush=True).records("matches", new=True) == [("a", "three", None)]
 
 
-def test_a_pair_that_fails_is_undone_with_the_event_that_completed_it() -> None:
+def test_a_failed_pair_of_an_interval_join_becomes_a_dead_letter_of_the_event_that_completed_it() -> None:
     sinks = {port: MemorySink() for port in ("matches", "late", "seen", "dead_letters")}
     handler = joining(IntervalJoin, lower=0 * SECOND, upper=2 * SECOND, how="outer")
     run = TestRun(Job("joins", handler, {"l": MemorySource(), "r": MemorySource()}, sinks, on_error="dead_letter"))
@@ -511,7 +509,7 @@ def test_a_pair_that_fails_is_undone_with_the_event_that_completed_it() -> None:
     assert [(letter.callback, letter.record.value) for letter in result.dead_letters] == [("on_event", "fail")]
 
 
-def test_an_event_of_another_source_is_an_error_that_names_the_two() -> None:
+def test_the_error_for_an_event_of_another_source_names_both_sources_of_the_join() -> None:
     run = TestRun(job(joining(LatestJoin))).add_record(event(1), "x")
     with pytest.raises(CallbackError, match="the join 'join' received an event from the source 'x'") as caught:
         run.run()
@@ -523,14 +521,14 @@ def test_an_event_of_another_source_is_an_error_that_names_the_two() -> None:
     assert "outside on_event" in str(JoinSourceError("join", None, ("l", "r")))
 
 
-def test_a_join_without_a_method_is_a_mistake_of_its_job() -> None:
-    class Unheard(Joining):
+def test_a_join_without_a_function_for_matches_is_an_error_of_the_job() -> None:
+    class Unmarked(Joining):
         quote = LatestJoin(**SIDES)
 
     with pytest.raises(
-        JobError, match=r"Unheard.quote: no function receives the join's results: mark a method with @quote.on_match"
+        JobError, match=r"Unmarked.quote: no function receives the join's results: mark a method with @quote.on_match"
     ):
-        job(Unheard(LatestJoin(**SIDES, name="join", on_match=_matched)))
+        job(Unmarked(LatestJoin(**SIDES, name="join", on_match=_matched)))
 
 
 @pytest.mark.parametrize(
@@ -554,13 +552,13 @@ def test_a_join_without_a_method_is_a_mistake_of_its_job() -> None:
         (lambda: AsOfJoin(**SIDES, late="keep"), 'late must be "drop" or "divert"'),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(make: Callable[[], Any], message: str) -> None:
+def test_invalid_settings_of_joins_are_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(SpecError) as caught:
         make()
     assert str(caught.value).startswith(message)
 
 
-def test_what_changes_the_meaning_of_stored_state_is_shown() -> None:
+def test_the_text_of_a_join_shows_settings_that_change_its_state() -> None:
     assert LatestJoin(**SIDES).shown_type() == "LatestJoin(left='l', right='r', how='left')"
     assert AsOfJoin(**SIDES, how="inner").shown_type() == (
         "AsOfJoin(left='l', right='r', how='inner', direction='backward')"
@@ -573,7 +571,7 @@ def test_what_changes_the_meaning_of_stored_state_is_shown() -> None:
     )
 
 
-def test_the_events_that_are_kept_are_shown_by_source() -> None:
+def test_the_state_of_a_join_shows_stored_events_by_source() -> None:
     for handler in (
         joining(AsOfJoin, tolerance=SECOND),
         joining(IntervalJoin, lower=-SECOND, upper=0 * SECOND),
@@ -585,7 +583,7 @@ def test_the_events_that_are_kept_are_shown_by_source() -> None:
         assert run.run().state("join", "b") == {"l": [], "r": []}
 
 
-def test_a_source_that_the_job_does_not_have_is_a_mistake_of_the_job() -> None:
+def test_a_join_of_a_source_that_the_job_does_not_have_is_an_error_of_the_job() -> None:
     class Misspelt(Handler):
         quote = AsOfJoin(left="trades", right="qoutes", tolerance=SECOND, on_match=print)
 

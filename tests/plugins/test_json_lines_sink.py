@@ -75,7 +75,7 @@ MINUTE = datetime(2025, 1, 1, 0, 1, tzinfo=timezone.utc)
         (math.nan, "null"),
     ],
 )
-def test_values_become_json(value: Any, text: str) -> None:
+def test_json_lines_sink_writes_values_as_json(value: Any, text: str) -> None:
     codec = JsonLinesSink("sums").codec(type(value))
     assert codec.encode(value) == text.encode()
     assert codec.decode(text.encode()) == json.loads(text)
@@ -90,13 +90,13 @@ def test_values_become_json(value: Any, text: str) -> None:
         (Score, Score("a", object()), "object is not JSON serializable"),  # type: ignore[arg-type]
     ],
 )
-def test_a_value_that_cannot_be_json_is_refused(type_: Any, value: Any, why: str) -> None:
+def test_json_lines_sink_refuses_values_that_json_cannot_represent(type_: Any, value: Any, why: str) -> None:
     with pytest.raises(EncodeError, match=f"it cannot be written as JSON: .*{why}"):
         JsonLinesSink("sums").codec(type_).encode(value)
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: frozenset({inner})])
-def test_what_is_nested_too_deeply_for_json_is_refused(wrap: Any) -> None:
+def test_json_lines_sink_refuses_values_that_are_nested_too_deeply(wrap: Any) -> None:
     value: Any = "leaf"
     for _ in range(2000):
         value = wrap(value)
@@ -120,19 +120,19 @@ class Reading(NamedTuple):
         [("a", {1: 2}), ("b", Decimal("1.5"))],
     ],
 )
-def test_values_that_become_json_at_once_become_what_each_does(rows: list[tuple[Any, Any]]) -> None:
+def test_encoding_many_rows_at_once_gives_the_json_of_each_row(rows: list[tuple[Any, Any]]) -> None:
     codec = JsonLinesSink("sums").codec(Reading)
     assert codec.encode_rows(rows) == [codec.encode(Reading(*row)) for row in rows]
 
 
 @pytest.mark.parametrize(("type_", "value"), [(ViewSum, {"sum": 3}), (int, "3"), (list[int], (1,)), (str, None)])
-def test_a_value_that_is_none_of_the_ports_is_refused(type_: Any, value: Any) -> None:
+def test_json_lines_sink_refuses_a_value_of_another_type_than_the_port(type_: Any, value: Any) -> None:
     with pytest.raises(EncodeError, match="cannot store"):
         JsonLinesSink("sums").codec(type_).encode(value)
 
 
 @pytest.mark.parametrize(("type_", "value"), [(float, 1), (ViewSum | None, None), (Any, "x"), (list[int], [1])])
-def test_a_value_that_fits_its_port_is_taken(type_: Any, value: Any) -> None:
+def test_json_lines_sink_accepts_values_of_the_ports_type(type_: Any, value: Any) -> None:
     codec = JsonLinesSink("sums").codec(type_)
     assert codec.decode(codec.encode(value)) == value
 
@@ -169,7 +169,7 @@ def files(sink: JsonLinesSink, *, hidden: bool = False) -> dict[str, str]:
     }
 
 
-def test_a_committed_batch_is_a_file_for_each_part(sink: JsonLinesSink) -> None:
+def test_json_lines_sink_writes_a_file_for_each_part_of_a_batch(sink: JsonLinesSink) -> None:
     batch = batch_of(sink, 7)
     sink.commit(batch, [write(sink, batch, "00000", 1, 2), write(sink, batch, "00001", 3)])
     assert files(sink, hidden=True) == {
@@ -178,12 +178,12 @@ def test_a_committed_batch_is_a_file_for_each_part(sink: JsonLinesSink) -> None:
     }
 
 
-def test_nothing_is_visible_before_the_commit(sink: JsonLinesSink) -> None:
+def test_files_of_json_lines_sink_are_not_visible_before_the_commit(sink: JsonLinesSink) -> None:
     write(sink, batch_of(sink, 0), "00000", 1)
     assert files(sink) == {}
 
 
-def test_several_writes_make_one_file(sink: JsonLinesSink) -> None:
+def test_json_lines_sink_writes_one_file_for_several_writes_of_a_part(sink: JsonLinesSink) -> None:
     batch = batch_of(sink, 0)
     writer = opened(sink, batch, "00000", 1)
     writer.write([])
@@ -192,14 +192,14 @@ def test_several_writes_make_one_file(sink: JsonLinesSink) -> None:
     assert list(files(sink).values()) == ["1\n2\n"]
 
 
-def test_a_part_without_values_makes_no_file(sink: JsonLinesSink) -> None:
+def test_json_lines_sink_writes_no_file_for_a_part_without_values(sink: JsonLinesSink) -> None:
     batch = batch_of(sink, 0)
     assert write(sink, batch, "00000") is None
     sink.commit(batch, [])
     assert files(sink, hidden=True) == {}
 
 
-def test_an_aborted_part_leaves_nothing(sink: JsonLinesSink) -> None:
+def test_json_lines_sink_leaves_no_file_of_an_aborted_part(sink: JsonLinesSink) -> None:
     writer = opened(sink, batch_of(sink, 0), "00000", 1)
     writer.abort()
     sink.open(batch_of(sink, 0), "00001").abort()
@@ -210,33 +210,35 @@ def test_an_aborted_part_leaves_nothing(sink: JsonLinesSink) -> None:
     assert files(sink, hidden=True) == {}
 
 
-def played(sink: JsonLinesSink) -> dict[str, str]:
-    """A batch played from its beginning to its end."""
+def processed(sink: JsonLinesSink) -> dict[str, str]:
+    """Process a batch completely. Return the files."""
     batch = batch_of(sink, 1)
     sink.commit(batch, [write(sink, batch, "00000", 1, 2), write(sink, batch, "00001", 3)])
     return files(sink, hidden=True)
 
 
-def test_a_replay_after_a_kill_while_writing_leaves_what_one_commit_leaves(sink: JsonLinesSink, tmp_path: Path) -> None:
-    expected = played(JsonLinesSink(tmp_path / "undisturbed"))
+def test_a_batch_that_was_killed_while_writing_is_written_once_when_reprocessed(
+    sink: JsonLinesSink, tmp_path: Path
+) -> None:
+    expected = processed(JsonLinesSink(tmp_path / "undisturbed"))
     killed = opened(sink, batch_of(sink, 1), "00000", 1)
-    assert played(sink) == expected
+    assert processed(sink) == expected
     killed.abort()
 
 
-def test_a_replay_after_a_kill_between_finish_and_commit_leaves_what_one_commit_leaves(
+def test_a_batch_that_was_killed_before_the_commit_is_written_once_when_reprocessed(
     sink: JsonLinesSink, tmp_path: Path
 ) -> None:
-    expected = played(JsonLinesSink(tmp_path / "undisturbed"))
+    expected = processed(JsonLinesSink(tmp_path / "undisturbed"))
     write(sink, batch_of(sink, 1), "00000", 1, 2)
     write(sink, batch_of(sink, 1), "00001", 3)
-    assert played(sink) == expected
+    assert processed(sink) == expected
 
 
-def test_a_replay_after_a_kill_in_the_middle_of_the_commit_leaves_what_one_commit_leaves(
+def test_a_batch_that_was_killed_in_the_commit_is_written_once_when_reprocessed(
     sink: JsonLinesSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = played(JsonLinesSink(tmp_path / "undisturbed"))
+    expected = processed(JsonLinesSink(tmp_path / "undisturbed"))
     batch = batch_of(sink, 1)
     parts = [write(sink, batch, "00000", 1, 2), write(sink, batch, "00001", 3)]
     replace = os.replace
@@ -244,24 +246,24 @@ def test_a_replay_after_a_kill_in_the_middle_of_the_commit_leaves_what_one_commi
     class Killed(BaseException):
         pass
 
-    def killed_at_the_second(old: str, new: str) -> None:
+    def kill_at_the_second_file(old: str, new: str) -> None:
         if new.endswith("00001.jsonl"):
             raise Killed
         replace(old, new)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", killed_at_the_second)
+        patched.setattr(os, "replace", kill_at_the_second_file)
         with pytest.raises(Killed):
             sink.commit(batch, parts)
     assert len(files(sink)) == 1
-    assert played(sink) == expected
+    assert processed(sink) == expected
 
 
-def test_a_replay_after_the_commit_leaves_what_one_commit_leaves(sink: JsonLinesSink) -> None:
-    assert played(sink) == played(sink)
+def test_a_committed_batch_is_written_once_when_reprocessed(sink: JsonLinesSink) -> None:
+    assert processed(sink) == processed(sink)
 
 
-def test_a_commit_that_is_called_again_with_the_same_parts_changes_nothing(sink: JsonLinesSink) -> None:
+def test_committing_the_same_parts_again_does_not_change_the_files(sink: JsonLinesSink) -> None:
     batch = batch_of(sink, 1)
     parts = [write(sink, batch, "00000", 1), write(sink, batch, "00001", 2)]
     sink.commit(batch, parts)
@@ -270,7 +272,7 @@ def test_a_commit_that_is_called_again_with_the_same_parts_changes_nothing(sink:
     assert files(sink, hidden=True) == before
 
 
-def test_a_replay_that_is_cut_into_other_parts_leaves_only_its_own(sink: JsonLinesSink) -> None:
+def test_a_batch_that_is_reprocessed_with_other_parts_replaces_its_files(sink: JsonLinesSink) -> None:
     batch = batch_of(sink, 1)
     sink.commit(batch, [write(sink, batch, "00000", 1), write(sink, batch, "00001", 2)])
     sink.commit(batch, [write(sink, batch, "00000", 1, 2)])
@@ -279,7 +281,7 @@ def test_a_replay_that_is_cut_into_other_parts_leaves_only_its_own(sink: JsonLin
     assert files(sink, hidden=True) == {}
 
 
-def test_two_attempts_at_one_part_do_not_mix(sink: JsonLinesSink) -> None:
+def test_two_concurrent_attempts_at_one_part_do_not_mix(sink: JsonLinesSink) -> None:
     batch = batch_of(sink, 1)
     zombie = opened(sink, batch, "00000", 1)
     attempt = opened(sink, batch, "00000", 1)
@@ -292,7 +294,7 @@ def test_two_attempts_at_one_part_do_not_mix(sink: JsonLinesSink) -> None:
     assert files(sink, hidden=True) == {"sums-run1-000000001-00000.jsonl": "1\n2\n"}
 
 
-def test_other_batches_ports_and_runs_are_left_alone(sink: JsonLinesSink) -> None:
+def test_a_commit_does_not_change_files_of_other_batches_ports_and_runs(sink: JsonLinesSink) -> None:
     others = [
         batch_of(sink, 2),
         batch_of(sink, 10),
@@ -303,27 +305,27 @@ def test_other_batches_ports_and_runs_are_left_alone(sink: JsonLinesSink) -> Non
         sink.commit(batch, [write(sink, batch, "00000", 1)])
         write(sink, batch, "00000", 1)
     before = files(sink, hidden=True)
-    played(sink)
+    processed(sink)
     after = files(sink, hidden=True)
     assert len(before) == 8
     assert {name: text for name, text in after.items() if name in before} == before
 
 
-def test_a_batch_number_of_ten_digits_is_another_batch(sink: JsonLinesSink) -> None:
+def test_files_of_batches_with_nine_and_ten_digits_differ(sink: JsonLinesSink) -> None:
     for number in (1_000_000_000, 100_000_000):
         batch = batch_of(sink, number)
         sink.commit(batch, [write(sink, batch, "00000", 1)])
     assert len(files(sink)) == 2
 
 
-def test_a_new_run_never_overwrites_an_old_ones_files(sink: JsonLinesSink) -> None:
+def test_a_new_run_does_not_overwrite_files_of_an_old_run(sink: JsonLinesSink) -> None:
     for run in ("run1", "run2"):
         batch = batch_of(sink, 0, run=run)
         sink.commit(batch, [write(sink, batch, "00000", 1)])
     assert len(files(sink)) == 2
 
 
-def test_a_port_with_any_name_makes_visible_files_in_the_directory(sink: JsonLinesSink) -> None:
+def test_files_of_a_port_with_any_name_are_visible_in_the_directory(sink: JsonLinesSink) -> None:
     for port in ("a/b", "_sums", ".sums", ".."):
         batch = batch_of(sink, 0, port=port)
         sink.commit(batch, [write(sink, batch, "00000", 1)])
@@ -331,7 +333,7 @@ def test_a_port_with_any_name_makes_visible_files_in_the_directory(sink: JsonLin
     assert not any(name.startswith("_") for name in files(sink))
 
 
-def test_values_of_a_port_with_a_codec_of_its_own_become_json_too(sink: JsonLinesSink) -> None:
+def test_json_lines_sink_writes_values_of_a_port_with_a_codec_as_json(sink: JsonLinesSink) -> None:
     class Reversed(Codec[str]):
         def encode(self, value: str) -> Any:
             return value[::-1]
@@ -346,12 +348,12 @@ def test_values_of_a_port_with_a_codec_of_its_own_become_json_too(sink: JsonLine
     assert list(files(sink).values()) == ['"cba"\n']
 
 
-def test_check_makes_the_directory_and_leaves_nothing_in_it(tmp_path: Path) -> None:
+def test_the_check_of_json_lines_sink_makes_an_empty_directory(tmp_path: Path) -> None:
     JsonLinesSink(tmp_path / "a" / "b").check("sums", int)
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
-def test_a_path_that_is_a_file_is_told_before_the_run(tmp_path: Path) -> None:
+def test_the_check_of_json_lines_sink_refuses_a_path_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "sums").write_text("")
     for path in (tmp_path / "sums", tmp_path / "sums" / "below"):
         with pytest.raises(SinkError, match="is not a directory: give JsonLinesSink a different path"):
@@ -359,13 +361,13 @@ def test_a_path_that_is_a_file_is_told_before_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc")
-def test_a_path_at_which_nothing_can_be_made_is_told_before_the_run() -> None:
+def test_the_check_of_json_lines_sink_refuses_a_path_that_cannot_be_made() -> None:
     with pytest.raises(SinkError, match="/proc/sums: check the path, its permissions and the disk "):
         JsonLinesSink("/proc/sums").check("sums", int)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written_is_told_before_the_run(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
+def test_the_check_of_json_lines_sink_refuses_a_directory_without_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(SinkError, match=f"no permission to write to {tmp_path}"):
@@ -375,33 +377,35 @@ def test_a_directory_that_may_not_be_written_is_told_before_the_run(tmp_path: Pa
 
 
 @pytest.mark.parametrize("path", ["", None, 5])
-def test_what_is_no_path_is_refused(path: Any) -> None:
+def test_sinks_of_files_refuse_values_that_are_not_paths(path: Any) -> None:
     for sink in (JsonLinesSink, LinesSink, CsvSink, ParquetSink):
         with pytest.raises(SinkError, match=f"^{sink.__name__} needs a path, such as views/, not {path!r}"):
             sink(path)
 
 
-def test_without_pyspark_a_remote_path_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_path_of_a_sink_without_pyspark_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     message = r"only Spark can access this file system: run pip install 'amadou\[spark\]'"
     with pytest.raises(SinkError, match=message):
         JsonLinesSink("s3a://bucket/sums").check("sums", int)
 
 
-def test_without_spark_a_remote_path_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_path_of_a_sink_without_a_spark_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     message = "JsonLinesSink cannot write to s3a://bucket/sums: only Spark can access this file system: run"
     with pytest.raises(SinkError, match=message):
         JsonLinesSink("s3a://bucket/sums").check("sums", int)
 
 
-def test_a_directory_that_the_workers_do_not_share_is_told_at_the_commit(sink: JsonLinesSink, tmp_path: Path) -> None:
+def test_committing_to_a_directory_that_the_workers_do_not_share_is_an_error(
+    sink: JsonLinesSink, tmp_path: Path
+) -> None:
     elsewhere = JsonLinesSink(tmp_path / "elsewhere")
     with pytest.raises(SinkError, match="a directory that all machines share"):
         sink.commit(batch_of(sink, 0), [write(elsewhere, batch_of(sink, 0), "00000", 1)])
 
 
-def test_a_sink_travels_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickled_json_lines_sink_has_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sent = pickle.dumps(JsonLinesSink("sums"))
     monkeypatch.chdir("/")

@@ -40,25 +40,25 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def test_key_event_gets_what_each_line_stands_for(tmp_path: Path) -> None:
+def test_json_lines_source_passes_the_value_of_each_line_to_key_event(tmp_path: Path) -> None:
     views = job(JsonLinesSource(write(tmp_path / "in.jsonl", b'{"value": [1, "\\u00e9", null]}\r\n{"value": 2.5}')))
     run(views, engine="embedded")
     assert views.sinks["seen"].records == [[1, "é", None], 2.5]
 
 
-def test_blank_lines_are_skipped(tmp_path: Path) -> None:
+def test_json_lines_source_skips_blank_lines(tmp_path: Path) -> None:
     source = JsonLinesSource(write(tmp_path / "in.jsonl", b'\n{"value": 1}\r\n  \t\n\n{"value": 2}\n\n'))
     assert list(source.records()) == [b'{"value": 1}', b'{"value": 2}']
 
 
-def test_a_source_s_own_key_event_gets_the_value_too(tmp_path: Path) -> None:
+def test_the_key_event_of_json_lines_source_gets_the_value_of_each_line(tmp_path: Path) -> None:
     path = write(tmp_path / "in.jsonl", b'["b", 7]\n')
     views = job(JsonLinesSource(path, key_event=lambda pair: KeyedEvent(pair[0], START, pair[1])))
     run(views, engine="embedded")
     assert views.sinks["seen"].records == [7]
 
 
-def test_a_line_that_is_no_json_ends_the_run_and_shows_itself(tmp_path: Path) -> None:
+def test_the_error_for_a_line_that_is_not_json_shows_the_line(tmp_path: Path) -> None:
     views = job(JsonLinesSource(write(tmp_path / "in.jsonl", b'{"value": 1}\n{"value": \n')))
     with pytest.raises(CallbackError) as raised:
         run(views, engine="embedded")
@@ -69,41 +69,41 @@ def test_a_line_that_is_no_json_ends_the_run_and_shows_itself(tmp_path: Path) ->
     )
 
 
-def test_a_long_line_is_shown_by_its_beginning() -> None:
-    told = r"the line b'\[1, x{94}… is not JSON: correct the line \(.* at character 5\)$"
-    with pytest.raises(SourceError, match=told) as raised:
+def test_the_error_for_a_long_line_that_is_not_json_shows_its_beginning() -> None:
+    message = r"the line b'\[1, x{94}… is not JSON: correct the line \(.* at character 5\)$"
+    with pytest.raises(SourceError, match=message) as raised:
         JsonLinesSource.decode(b"[1, " + b"x" * 10_000)
     assert isinstance(raised.value.__cause__, orjson.JSONDecodeError)
 
 
-def test_a_secret_in_a_long_line_is_hidden_whole() -> None:
+def test_the_error_for_a_long_line_hides_a_secret_completely() -> None:
     secret = Secret("Zq7-secret-of-lines")
     with pytest.raises(SourceError, match=r"x\*\*\*") as raised:
         JsonLinesSource.decode(b"[" + b"x" * 90 + secret.reveal().encode())
     assert "Zq7" not in str(raised.value)
 
 
-def test_a_line_that_is_no_json_is_a_dead_letter_with_the_raw_line(tmp_path: Path) -> None:
+def test_a_line_that_is_not_json_becomes_a_dead_letter_with_the_line(tmp_path: Path) -> None:
     path = write(tmp_path / "in.jsonl", b'{"value": 1}\n{"value": \n{"value": "\xff"}\n{"value": 2}\n')
     views = job(JsonLinesSource(path), on_error="dead_letter")
     run(views, engine="embedded")
     assert views.sinks["seen"].records == [1, 2]
-    letters = views.sinks["dead_letters"].records
-    assert [letter.record for letter in letters] == [b'{"value": ', b'{"value": "\xff"}']
-    assert all(letter.error.startswith("SourceError: JsonLinesSource: the line b") for letter in letters)
+    dead_letters = views.sinks["dead_letters"].records
+    assert [letter.record for letter in dead_letters] == [b'{"value": ', b'{"value": "\xff"}']
+    assert all(letter.error.startswith("SourceError: JsonLinesSource: the line b") for letter in dead_letters)
 
 
-def test_test_runs_take_raw_lines_and_values() -> None:
-    played = TestRun(job(JsonLinesSource("in"))).add_record(b'{"value": 1}').add_record({"value": 2}).run()
-    assert played.records("seen") == [1, 2]
+def test_records_of_a_test_run_with_json_lines_source_are_lines_or_values() -> None:
+    result = TestRun(job(JsonLinesSource("in"))).add_record(b'{"value": 1}').add_record({"value": 2}).run()
+    assert result.records("seen") == [1, 2]
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(), st.lists))
-def test_what_a_line_stands_for_is_what_was_written(value: Any) -> None:
+def test_json_lines_source_reads_any_value_of_json(value: Any) -> None:
     assert JsonLinesSource.decode(orjson.dumps(value)) == value
 
 
-def test_files_are_found_as_lines_source_finds_them(tmp_path: Path) -> None:
+def test_json_lines_source_reads_the_files_that_lines_source_reads(tmp_path: Path) -> None:
     write(tmp_path / "b.jsonl", b"2\n")
     write(tmp_path / "a.jsonl.gz", gzip.compress(b"\xef\xbb\xbf1\n"))
     write(tmp_path / "_SUCCESS", b"no")
@@ -113,9 +113,9 @@ def test_files_are_found_as_lines_source_finds_them(tmp_path: Path) -> None:
     assert not JsonLinesSource(tmp_path).bounded
 
 
-def test_errors_name_the_source(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"JsonLinesSource\('.*gone'\): there is no file"):
-        JsonLinesSource(tmp_path / "gone").check()
+def test_errors_of_json_lines_source_name_the_source(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"JsonLinesSource\('.*missing'\): there is no file"):
+        JsonLinesSource(tmp_path / "missing").check()
     with pytest.raises(SourceError, match=r"JsonLinesSource\('s3://views/'\): the embedded engine"):
         list(JsonLinesSource("s3://views/").records())
     with pytest.raises(SourceError, match=r"JsonLinesSource: .*a\.gz cannot be read"):
@@ -127,7 +127,7 @@ def test_errors_name_the_source(tmp_path: Path) -> None:
         JsonLinesSource("views", max_files_per_batch=0)
 
 
-def test_parameters_take_the_place_of_settings() -> None:
+def test_settings_of_json_lines_source_can_be_parameters() -> None:
     filled = job(JsonLinesSource(Param("VIEWS"), max_files_per_batch=Param("FILES", type=int))).with_params(
         {"VIEWS": "views/", "FILES": "3"}
     )

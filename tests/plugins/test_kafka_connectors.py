@@ -4,6 +4,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -13,7 +14,8 @@ import attrs
 import pytest
 from attrs import frozen
 from confluent_kafka import KafkaError, Producer
-from tests.services import KafkaLogin, OwnService
+from tests.services import KafkaLogin, OwnService, need, own_service
+from tests.spark.clusters import wait_for
 from tests.topics import PATIENCE, committed, contents, delete, delete_records, fill, make_topic
 
 from amadou import (
@@ -43,10 +45,10 @@ from amadou_runtime.core.ports import port_codec
 TIME = datetime(2025, 1, 1, 0, 0, 0, 250_000, tzinfo=timezone.utc)
 
 
-class Keeping(Handler):
+class Passing(Handler):
     """Passes the records of topics on."""
 
-    kept = SinkSpec(tuple[str, int, int, bytes | None, bytes | None, list[Any], datetime])
+    passed = SinkSpec(tuple[str, int, int, bytes | None, bytes | None, list[Any], datetime])
 
     def key_event(self, record: KafkaRecord) -> KeyedEvent[Any]:
         known = (
@@ -57,27 +59,27 @@ class Keeping(Handler):
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         *others, headers, at = event.value
-        self.kept.collect(subject, (*others, [tuple(header) for header in headers], at))
+        self.passed.collect(subject, (*others, [tuple(header) for header in headers], at))
 
 
-def kept(source: KafkaSource, **options: Any) -> list[Any]:
+def delivered(source: KafkaSource, **options: Any) -> list[Any]:
     """What a job gets from a source, in its order."""
     sink = MemorySink()
-    run(Job("keeping", Keeping(), {"in": source}, {"kept": sink}), engine="embedded", **options)
+    run(Job("passing", Passing(), {"in": source}, {"passed": sink}), engine="embedded", **options)
     return sink.records
 
 
 def values(source: KafkaSource) -> list[Any]:
-    return [record[4] for record in kept(source)]
+    return [record[4] for record in delivered(source)]
 
 
-def test_a_record_has_what_kafka_knows_of_it(kafka: str) -> None:
+def test_a_kafka_record_has_its_topic_offset_key_headers_and_timestamp(kafka: str) -> None:
     topic = make_topic(kafka, 2)
     millis = int(TIME.timestamp() * 1000)
     headers = [("trace", b"7"), ("trace", b"8"), ("empty", None)]
     full = {"value": b"v", "key": b"k", "partition": 1, "timestamp": millis, "headers": headers}
     fill(kafka, topic, [full, {"value": None, "partition": 1, "timestamp": millis}])
-    assert kept(KafkaSource(topic, kafka)) == [
+    assert delivered(KafkaSource(topic, kafka)) == [
         (topic, 1, 0, b"k", b"v", headers, TIME),
         (topic, 1, 1, None, None, [], TIME),
     ]
@@ -93,24 +95,24 @@ class Refusing(Handler):
         raise ValueError(event.value)
 
 
-def test_a_whole_record_may_be_the_value_of_an_event_and_stands_in_a_dead_letter(kafka: str) -> None:
+def test_a_dead_letter_has_the_whole_kafka_record_if_it_is_the_value_of_an_event(kafka: str) -> None:
     topic = make_topic(kafka)
     fill(kafka, topic, [{"value": b"v", "headers": [("trace", b"7"), ("empty", None)]}])
-    letters = MemorySink()
+    dead_letters = MemorySink()
     source = KafkaSource(topic, kafka)
     run(
-        Job("refusing", Refusing(), {"in": source}, {"dead_letters": letters}, on_error="dead_letter"),
+        Job("refusing", Refusing(), {"in": source}, {"dead_letters": dead_letters}, on_error="dead_letter"),
         engine="embedded",
     )
-    [letter] = letters.records
+    [letter] = dead_letters.records
     assert (letter.record.value.value, letter.record.value.headers) == (b"v", (("trace", b"7"), ("empty", None)))
 
 
-def test_each_record_comes_once_and_in_the_order_of_its_partition(kafka: str) -> None:
+def test_each_record_of_several_topics_is_read_once_in_the_order_of_its_partition(kafka: str) -> None:
     topics = [make_topic(kafka, 3), make_topic(kafka)]
     for topic, partitions in zip(topics, (3, 1), strict=True):
         fill(kafka, topic, ({"value": b"%d" % number, "partition": number % partitions} for number in range(25_000)))
-    found = kept(KafkaSource(topics, kafka))
+    found = delivered(KafkaSource(topics, kafka))
     assert len(found) == 50_000
     by_partition: dict[Any, list[int]] = {}
     for topic, partition, offset, *_ in found:
@@ -120,7 +122,7 @@ def test_each_record_comes_once_and_in_the_order_of_its_partition(kafka: str) ->
     assert {int(value) for *_, value, _, _ in found} == set(range(25_000))
 
 
-def test_topics_may_be_named_after_commas_and_by_a_pattern(kafka: str) -> None:
+def test_topics_are_a_list_with_commas_or_a_pattern(kafka: str) -> None:
     one, other = make_topic(kafka), make_topic(kafka)
     fill(kafka, one, [b"1"])
     fill(kafka, other, [b"2"])
@@ -142,12 +144,12 @@ def test_reading_may_start_at_a_time(kafka: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["soon", "2025-01-01T00:00:00", datetime(2025, 1, 1), 7])
-def test_a_start_that_is_none_is_refused(start: Any) -> None:
+def test_a_start_that_is_not_a_time_or_a_word_is_an_error(start: Any) -> None:
     with pytest.raises(SourceError, match=r'start must be "earliest", "latest" or a time with a time zone'):
         KafkaSource("t", "localhost:9092", start=start)
 
 
-def test_what_a_transaction_wrote_is_read_when_it_is_committed(kafka: str) -> None:
+def test_records_of_a_transaction_are_read_when_it_is_committed(kafka: str) -> None:
     topic = make_topic(kafka)
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"of-{topic}"})
     producer.init_transactions(30)
@@ -187,41 +189,43 @@ def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
         KafkaSink("no-such-topic", kafka).check("sums", dict)
 
 
-def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cluster_that_does_not_answer_is_an_error_after_the_time_to_give_up(caplog: pytest.LogCaptureFixture) -> None:
     source = KafkaSource("t", "127.0.0.1:9", give_up_after=timedelta(seconds=5))
     with caplog.at_level(logging.WARNING), pytest.raises(SourceError, match=r"127\.0\.0\.1:9 did not answer for 5 s"):
         source.check()
     assert "waiting for up to 5 s" in caplog.text
 
 
-def test_a_login_that_is_refused_is_told_and_not_waited_for(kafka_sasl: KafkaLogin) -> None:
+def test_a_login_that_kafka_refuses_is_an_error_at_once(kafka_sasl: KafkaLogin) -> None:
     topic = make_topic_over(kafka_sasl)
     good = {"username": kafka_sasl.user, "password": Secret(kafka_sasl.password)}
     KafkaSource(topic, kafka_sasl.address, **good).check()
     KafkaSink(topic, kafka_sasl.address, **good).check("sums", dict)
     wrong = {**good, "password": Secret("not-the-password-of-kafka")}
-    source = KafkaSource(topic, kafka_sasl.address, **wrong)
+    source, sink = (connector(topic, kafka_sasl.address, **wrong) for connector in (KafkaSource, KafkaSink))
+    with ThreadPoolExecutor() as threads:  # each request takes seconds
+        checks = [threads.submit(source.check), threads.submit(sink.check, "sums", dict)]
     with pytest.raises(SourceError, match=f"refuses the login of '{kafka_sasl.user}'") as caught:
-        source.check()
+        checks[0].result()
     assert "not-the-password-of-kafka" not in repr(caught.value) + repr(source)
     with pytest.raises(SinkError, match="refuses the login"):
-        KafkaSink(topic, kafka_sasl.address, **wrong).check("sums", dict)
+        checks[1].result()
 
 
 @pytest.mark.parametrize(("connector", "error"), [(KafkaSource, SourceError), (KafkaSink, SinkError)])
 @pytest.mark.parametrize("limit", [60, timedelta(0), None])
-def test_how_long_to_wait_is_a_time(connector: Any, error: type[Exception], limit: Any) -> None:
+def test_give_up_after_must_be_a_positive_timedelta(connector: Any, error: type[Exception], limit: Any) -> None:
     with pytest.raises(error, match="give_up_after must be a positive timedelta, not"):
         connector("t", "localhost:9092", give_up_after=limit)
 
 
 @pytest.mark.parametrize("topics", [None, [], [Param("TOPIC")], 7])
-def test_what_names_no_topic_is_refused(topics: Any) -> None:
+def test_topics_that_are_not_names_are_an_error(topics: Any) -> None:
     with pytest.raises(SourceError, match="topics must be one or more topic names, not"):
         KafkaSource(topics, "localhost:9092")
 
 
-def test_a_record_with_a_timestamp_beyond_all_years_says_so_when_it_is_asked_for_it(kafka: str) -> None:
+def test_a_timestamp_beyond_the_year_9999_is_an_error_when_it_is_read(kafka: str) -> None:
     topic = make_topic(kafka, message_timestamp_after_max_ms=str(2**63 - 1))
     fill(kafka, topic, [{"value": b"micros", "timestamp": int(TIME.timestamp() * 1_000_000)}])
     (record,) = KafkaSource(topic, kafka).records()
@@ -232,8 +236,8 @@ def test_a_record_with_a_timestamp_beyond_all_years_says_so_when_it_is_asked_for
         record.timestamp  # noqa: B018
 
 
-def test_a_record_without_a_timestamp_is_an_error_of_the_handler_that_reads_it() -> None:
-    job = Job("keeping", Keeping(), {"in": KafkaSource("t", "localhost:9092")}, {"kept": MemorySink()})
+def test_a_handler_that_reads_a_missing_timestamp_of_a_record_fails() -> None:
+    job = Job("passing", Passing(), {"in": KafkaSource("t", "localhost:9092")}, {"passed": MemorySink()})
     record = KafkaRecord(b"v", b"k", topic="views", partition=1, offset=7)
     with pytest.raises(CallbackError) as raised:
         TestRun(job).add_record(record).run()
@@ -247,7 +251,7 @@ def test_a_record_without_a_timestamp_is_an_error_of_the_handler_that_reads_it()
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_a_refusal_is_forgotten_when_the_cluster_answers() -> None:
+def test_a_refusal_does_not_count_after_the_cluster_has_answered() -> None:
     patience = Patience(KafkaSource("t", "localhost:9092", username="me").cluster)
     patience.note(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     patience.ends()
@@ -257,7 +261,7 @@ def test_a_refusal_is_forgotten_when_the_cluster_answers() -> None:
     patience.waits()
 
 
-def test_who_gave_up_once_waits_again_the_next_time() -> None:
+def test_a_connector_that_gave_up_waits_again_the_next_time() -> None:
     patience = Patience(KafkaSource("t", "localhost:9092", give_up_after=timedelta(seconds=0.01)).cluster)
     patience.begins()
     time.sleep(0.02)
@@ -267,7 +271,7 @@ def test_who_gave_up_once_waits_again_the_next_time() -> None:
 
 
 @pytest.mark.parametrize(("connector", "error"), [(KafkaSource, SourceError), (KafkaSink, SinkError)])
-def test_a_password_that_would_be_shown_is_refused(connector: Any, error: type[Exception]) -> None:
+def test_a_password_that_is_not_a_secret_is_an_error(connector: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="password must be a Secret, or a Param with secret=True"):
         connector("t", "localhost:9092", username="me", password="plain-password-of-kafka")
 
@@ -285,7 +289,7 @@ def make_topic_over(login: KafkaLogin) -> str:
     return name
 
 
-def test_options_go_to_librdkafka_as_they_are(kafka: str) -> None:
+def test_options_are_passed_to_librdkafka_unchanged(kafka: str) -> None:
     topic = make_topic(kafka)
     fill(kafka, topic, [b"1"])
     assert values(KafkaSource(topic, kafka, options={"client.id": "amadou-test"})) == [b"1"]
@@ -317,7 +321,7 @@ def written(sink: KafkaSink, records: list[Any], handler: Handler | None = None)
     run(Job("summing", handler or Summing(), {"in": MemorySource(records)}, {"sums": sink}), engine="embedded")
 
 
-def test_values_become_json_with_an_id_each(kafka: str) -> None:
+def test_each_value_becomes_json_with_an_id_of_its_own(kafka: str) -> None:
     topic = make_topic(kafka)
     written(KafkaSink(topic, kafka), ["a", "b", "a"])
     found = contents(kafka, topic)
@@ -332,7 +336,7 @@ def ids(found: list[Any]) -> set[bytes]:
     return {dict(each.headers())["amadou-id"] for each in found}
 
 
-def test_a_batch_that_is_played_again_has_the_same_ids_in_whatever_order(kafka: str) -> None:
+def test_a_reprocessed_batch_has_the_same_ids_in_any_order(kafka: str) -> None:
     topic = make_topic(kafka)
     sink = KafkaSink(topic, kafka)
     job = Job("summing", Summing(), {"in": MemorySource()}, {"sums": sink})
@@ -365,7 +369,7 @@ def test_a_field_of_the_values_becomes_the_key(kafka: str, key: str, expected: s
     assert sorted(json.loads(each.value() or b"")["name"] for each in found) == ["a", "b"]
 
 
-def test_sinks_of_one_cluster_tell_of_themselves(kafka: str) -> None:
+def test_an_error_names_the_topic_of_its_sink_if_sinks_share_a_cluster(kafka: str) -> None:
     wide, narrow = make_topic(kafka), make_topic(kafka, max_message_bytes="200")
     written(KafkaSink(wide, kafka), ["a"])
     with pytest.raises(SinkError, match=f"'{narrow}'"):
@@ -385,7 +389,7 @@ def test_a_value_without_the_key_fails_where_it_was_collected(kafka: str) -> Non
         written(KafkaSink(topic, kafka, key="name"), ["a"], Counting())
 
 
-def test_a_key_that_no_value_has_is_refused(kafka: str) -> None:
+def test_a_key_that_is_not_a_field_of_the_values_is_an_error(kafka: str) -> None:
     topic = make_topic(kafka)
     with pytest.raises(SinkError, match=r"have no field 'channel': set key to one of name, at, count"):
         written(KafkaSink(topic, kafka, key="channel"), ["a"])
@@ -397,14 +401,14 @@ class Failing(Summing):
 
 
 def test_late_events_and_dead_letters_go_to_topics(kafka: str) -> None:
-    letters, late = make_topic(kafka), make_topic(kafka)
-    sinks = {"sums": MemorySink(), "dead_letters": KafkaSink(letters, kafka), "late_events": KafkaSink(late, kafka)}
+    failed, late = make_topic(kafka), make_topic(kafka)
+    sinks = {"sums": MemorySink(), "dead_letters": KafkaSink(failed, kafka), "late_events": KafkaSink(late, kafka)}
     source = MemorySource(["a", "b"])
     run(
         Job("failing", Failing(), {"in": source}, sinks, on_error="dead_letter", late_events="divert"),
         engine="embedded",
     )
-    assert [json.loads(each.value() or b"")["key"] for each in contents(kafka, letters)] == ["a", "b"]
+    assert [json.loads(each.value() or b"")["key"] for each in contents(kafka, failed)] == ["a", "b"]
 
     sink = sinks["late_events"]
     assert isinstance(sink, KafkaSink)
@@ -428,7 +432,7 @@ class InOwnBytes(Summing):
     sums = SinkSpec(Sum, codec=OwnBytes())
 
 
-def test_the_bytes_of_a_port_s_own_codec_are_written_as_they_are(kafka: str) -> None:
+def test_the_bytes_of_a_port_s_own_codec_are_written_unchanged(kafka: str) -> None:
     topic = make_topic(kafka)
     written(KafkaSink(topic, kafka), ["a", "b"], InOwnBytes())
     assert sorted(each.value() or b"" for each in contents(kafka, topic)) == [b"aa", b"bb"]
@@ -436,7 +440,7 @@ def test_the_bytes_of_a_port_s_own_codec_are_written_as_they_are(kafka: str) -> 
         written(KafkaSink(topic, kafka, key="name"), ["a"], InOwnBytes())
 
 
-def test_a_record_that_the_cluster_does_not_take_stops_the_run(kafka: str) -> None:
+def test_a_record_that_is_too_large_for_its_topic_stops_the_run(kafka: str) -> None:
     topic = make_topic(kafka, max_message_bytes="200")
     with pytest.raises(SinkError, match=r"did not accept a record: .*too large"):
         written(KafkaSink(topic, kafka), ["a" * 1000])
@@ -448,18 +452,18 @@ def test_connectors_can_be_pickled_and_take_parameters(kafka: str) -> None:
     topic = make_topic(kafka)
     fill(kafka, topic, [b"1"])
     source = KafkaSource(Param("TOPIC"), Param("SERVERS"), password=Param("PASSWORD", default=None, secret=True))
-    assert kept(source, params={"TOPIC": topic, "SERVERS": kafka})[0][4] == b"1"
+    assert delivered(source, params={"TOPIC": topic, "SERVERS": kafka})[0][4] == b"1"
     sink = KafkaSink(topic, kafka)
     assert pickle.loads(pickle.dumps(sink)) == sink
 
 
 def test_a_test_run_takes_records_of_topics() -> None:
-    job = Job("keeping", Keeping(), {"in": KafkaSource("t", "localhost:9092")}, {"kept": MemorySink()})
-    played = TestRun(job).add_record(KafkaRecord(b"v", b"k", timestamp=TIME)).run()
-    assert played.records("kept") == [("", 0, 0, b"k", b"v", [], TIME)]
+    job = Job("passing", Passing(), {"in": KafkaSource("t", "localhost:9092")}, {"passed": MemorySink()})
+    result = TestRun(job).add_record(KafkaRecord(b"v", b"k", timestamp=TIME)).run()
+    assert result.records("passed") == [("", 0, 0, b"k", b"v", [], TIME)]
 
 
-def test_a_bounded_batch_takes_of_each_partition_its_share() -> None:
+def test_a_bounded_batch_takes_a_share_of_each_partition() -> None:
     ranges = [Range("t", 0, 10, 110), Range("t", 1, 0, 10), Range("t", 2, 5, 6)]
     assert limited(ranges, 200) == ranges
     taken = limited(ranges, 50)
@@ -470,7 +474,7 @@ def test_a_bounded_batch_takes_of_each_partition_its_share() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_shares_are_even_and_have_each_record_once(count: int) -> None:
+def test_shares_of_a_batch_are_even_and_have_each_record_once(count: int) -> None:
     ranges = [Range("t", 0, 10, 110), Range("t", 1, 0, 10), Range("u", 2, 5, 6)]
     cut = shares(ranges, count)
     sizes = [sum(each.end - each.start for each in part) for part in cut]
@@ -480,51 +484,48 @@ def test_shares_are_even_and_have_each_record_once(count: int) -> None:
     assert whole == [(each.topic, each.partition, at) for each in ranges for at in range(each.start, each.end)]
 
 
-def test_a_broker_that_comes_back_is_no_reason_to_fail(own_kafka: OwnService, caplog: pytest.LogCaptureFixture) -> None:
-    server = own_kafka.address
-    incoming, outgoing = make_topic(server), make_topic(server)
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnService]:
+    """A Kafka broker of these tests' own, to stop and start."""
+    need("Kafka", "AMADOU_KAFKA")
+    yield from own_service("kafka", tmp_path_factory.mktemp("broker") / "kafka")
+
+
+def test_sources_and_sinks_wait_for_a_broker_that_comes_back(
+    broker: OwnService, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = broker.address
+    incoming, outgoing, written_directly = make_topic(server), make_topic(server), make_topic(server)
     fill(server, incoming, (b"%d" % number for number in range(1000)))
-    source, sink = (
-        KafkaSource(incoming, server, key_event=lambda record: KeyedEvent(record.value, TIME)),
-        KafkaSink(outgoing, server),
-    )
-    own_kafka.stop()
-    back = threading.Timer(4, own_kafka.start)
-    back.start()
-    with caplog.at_level(logging.WARNING):
-        run(Job("summing", Summing(), {"in": source}, {"sums": sink}), engine="embedded")
-    back.join()
-    assert len(ids(contents(server, outgoing))) == 1000
-    assert f"Kafka at {server} answers again" in caplog.text
-
-
-def test_a_broker_may_go_between_two_questions_about_a_topic(own_kafka: OwnService) -> None:
-    server = own_kafka.address
-    topic = make_topic(server)
-    fill(server, topic, [b"1"])
-    offsets = KafkaSource(topic, server, give_up_after=timedelta(seconds=60)).offsets()
+    source = KafkaSource(incoming, server, key_event=lambda record: KeyedEvent(record.value, TIME))
+    job = Job("summing", Summing(), {"in": source}, {"sums": KafkaSink(outgoing, server)})
+    offsets = KafkaSource(incoming, server, give_up_after=timedelta(seconds=60)).offsets()
     partitions = offsets.partitions()
-    assert offsets.at(LATEST, partitions) == {(topic, 0): 1}
-    own_kafka.stop()
-    back = threading.Timer(4, own_kafka.start)
-    back.start()
-    assert offsets.at(LATEST, partitions) == {(topic, 0): 1}
-    back.join()
-
-
-def test_the_sink_waits_for_a_broker_that_comes_back(own_kafka: OwnService) -> None:
-    server = own_kafka.address
-    topic = make_topic(server)
-    sink = KafkaSink(topic, server)
-    codec = port_codec(Job("summing", Summing(), {"in": MemorySource()}, {"sums": sink}), "sums")
+    newest = offsets.at(LATEST, partitions)
+    sink = KafkaSink(written_directly, server)
+    codec = port_codec(job, "sums")
     writer = sink.open(SinkBatch("run", "summing", "sums", 1, codec), "00000")
-    own_kafka.stop()
-    back = threading.Timer(4, own_kafka.start)
-    back.start()
-    writer.write([codec.encode(Sum(str(number), TIME, number)) for number in range(1000)])
-    writer.finish()
-    back.join()
-    assert len(ids(contents(server, topic))) == 1000
+
+    def write() -> None:
+        writer.write([codec.encode(Sum(str(number), TIME, number)) for number in range(1000)])
+        writer.finish()
+
+    outage = f"Kafka at {server} does not answer"
+    broker.stop()
+    with caplog.at_level(logging.WARNING), ThreadPoolExecutor() as threads:
+        waiting = [
+            threads.submit(lambda: run(job, engine="embedded")),
+            threads.submit(lambda: offsets.at(LATEST, partitions)),
+            threads.submit(write),
+        ]
+        wait_for(lambda: caplog.text.count(outage) == len(waiting) or any(each.done() for each in waiting))
+        broker.start()
+        results = [each.result(PATIENCE) for each in waiting]
+
+    assert results[1] == newest == {(incoming, 0): 1000}
+    assert len(ids(contents(server, outgoing))) == 1000
+    assert len(ids(contents(server, written_directly))) == 1000
+    assert caplog.text.count(f"Kafka at {server} answers again") == len(waiting)
 
 
 def test_a_partition_whose_records_were_all_deleted_is_named(kafka: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -543,7 +544,7 @@ def ranges_of(**sizes: int) -> list[Range]:
     return [Range(name, 0, 0, size) for name, size in sizes.items()]
 
 
-def test_of_partitions_that_are_far_apart_those_behind_are_read_first() -> None:
+def test_the_partitions_that_are_furthest_behind_are_read_first() -> None:
     ranges = ranges_of(a=10, b=10, c=10, new=10)
     newest = {"a-0": 0, "b-0": 49, "c-0": 100}
     assert [each.topic for each in furthest_behind(ranges, newest)] == ["a", "b", "new"]
@@ -551,8 +552,8 @@ def test_of_partitions_that_are_far_apart_those_behind_are_read_first() -> None:
     assert furthest_behind(ranges, {"a-0": 5, "b-0": 5, "c-0": 5, "new-0": 5}) == ranges
 
 
-def test_a_plan_says_how_far_each_partition_is_read_and_what_is_left() -> None:
-    begun = Planned({("t", 0): 5, ("t", 1): 7, ("gone", 0): 3}, fresh={("t", 0), ("t", 1), ("gone", 0)})
+def test_a_plan_has_the_read_and_the_unread_offsets_of_each_partition() -> None:
+    begun = Planned({("t", 0): 5, ("t", 1): 7, ("deleted", 0): 3}, fresh={("t", 0), ("t", 1), ("deleted", 0)})
     there = [Range("t", 0, 5, 25), Range("t", 1, 7, 17), Range("t", 2, 2, 4)]
     planned = begun.then(there, [Range("t", 0, 5, 15)], [("t", 0), ("t", 1), ("t", 2)], {"t": "id"})
     assert Planned.of_json(json.loads(json.dumps(planned.to_json()))) == planned
@@ -561,8 +562,8 @@ def test_a_plan_says_how_far_each_partition_is_read_and_what_is_left() -> None:
         "t-1": PartitionOffset(0, 10),  # never read
         "t-2": PartitionOffset(0, 2),
     }
-    done = planned.then(there[:1], [Range("t", 0, 15, 25)], [("t", 0), ("gone", 0)], {"t": "id"})
-    assert done.offsets()["gone-0"] == PartitionOffset(3, 3), "it is back"
+    done = planned.then(there[:1], [Range("t", 0, 15, 25)], [("t", 0), ("deleted", 0)], {"t": "id"})
+    assert done.offsets()["deleted-0"] == PartitionOffset(3, 3), "it is back"
 
 
 class Parts:
@@ -618,7 +619,7 @@ def another_process() -> Iterator[None]:
     transactions._writers.update(mine)
 
 
-def test_a_part_that_is_written_again_is_written_once(parts: Parts) -> None:
+def test_a_part_of_a_reprocessed_batch_is_written_once(parts: Parts) -> None:
     assert parts.sink.guarantee == "exactly-once"
     parts.write(0, "ab")
     parts.write(0, "ab")
@@ -686,7 +687,7 @@ def test_a_writer_that_another_one_overtakes_writes_nothing(parts: Parts, monkey
     assert parts.names == "ab"
 
 
-def test_a_process_takes_back_a_part_that_another_one_wrote(parts: Parts) -> None:
+def test_a_process_continues_a_part_that_another_one_wrote(parts: Parts) -> None:
     parts.write(0, "a")
     with another_process():
         parts.write(1, "b")
@@ -713,7 +714,7 @@ def test_a_token_is_found_behind_the_open_transaction_of_another_part(
         patch.setattr(transactions._Transactions, "transaction", second)
         parts.write(0, "ab")
     forget()
-    ended = threading.Timer(2, other.abort_transaction)
+    ended = threading.Timer(1, other.abort_transaction)
     ended.start()
     parts.write(0, "ab")
     ended.join()
@@ -727,7 +728,7 @@ def test_a_part_contains_other_keys_after_a_checkpoint_was_rescaled(parts: Parts
     assert parts.names == "ab", "nothing is lost"
 
 
-def test_other_runs_and_ports_have_parts_of_their_own(kafka: str) -> None:
+def test_parts_of_other_runs_are_independent(kafka: str) -> None:
     first, second = Parts(kafka), Parts(kafka)
     second.sink, second.topic = first.sink, first.topic
     first.write(0, "a")
@@ -735,18 +736,8 @@ def test_other_runs_and_ports_have_parts_of_their_own(kafka: str) -> None:
     assert first.names == "ab"
 
 
-def test_a_cluster_without_transactions_is_named(own_kafka: OwnService) -> None:
-    topic = make_topic(own_kafka.address)
-    own_kafka.stop()
-    own_kafka.set_properties({"transaction.state.log.replication.factor": 3})
-    own_kafka.start()
-    sink = KafkaSink(topic, own_kafka.address, exactly_once=True, give_up_after=timedelta(seconds=10))
-    with pytest.raises(SinkError, match=r"did not answer for 10 s: .* its brokers have transactions"):
-        sink.check("sums", Sum)
-
-
-def test_a_topic_of_tokens_that_forgets_or_is_too_small_is_refused(own_kafka: OwnService) -> None:
-    server, tokens = own_kafka.address, transactions.TOKENS_TOPIC
+def test_a_topic_of_tokens_that_forgets_or_is_too_small_is_an_error(broker: OwnService) -> None:
+    server, tokens = broker.address, transactions.TOKENS_TOPIC
     sink = KafkaSink(make_topic(server), server, exactly_once=True)
     make_topic(server, name=tokens)
     with pytest.raises(SinkError, match="the topic amadou-tokens has 1 partitions: it needs 16"):
@@ -756,6 +747,18 @@ def test_a_topic_of_tokens_that_forgets_or_is_too_small_is_refused(own_kafka: Ow
         make_topic(server, 16, name=tokens, cleanup_policy=policy)
         with pytest.raises(SinkError, match=r"the topic amadou-tokens must have cleanup\.policy=compact: change it"):
             sink.check("sums", Sum)
+    delete(server, tokens)
+
+
+def test_a_cluster_without_transactions_is_an_error_before_the_run(broker: OwnService) -> None:
+    topic = make_topic(broker.address)
+    broker.stop()
+    broker.set_properties({"transaction.state.log.replication.factor": 3})
+    broker.start()
+    sink = KafkaSink(topic, broker.address, exactly_once=True, give_up_after=timedelta(seconds=3))
+    with pytest.raises(SinkError, match=r"did not answer for 3 s: .* its brokers have transactions"):
+        sink.check("sums", Sum)
+    broker.set_properties({})
 
 
 def test_parts_of_ports_and_topics_with_similar_names_differ(parts: Parts) -> None:
@@ -783,7 +786,7 @@ def test_a_record_that_kafka_refuses_ends_the_run(parts: Parts) -> None:
         writer.finish()
 
 
-def test_few_producers_are_kept(parts: Parts) -> None:
+def test_a_process_has_a_bounded_number_of_producers(parts: Parts) -> None:
     for part in range(transactions._MOST_WRITERS + 2):
         parts.write(0, "a", part=f"{part:05}")
     assert len(transactions._writers) == transactions._MOST_WRITERS

@@ -105,7 +105,7 @@ def test_avro_records_are_decoded_and_values_are_encoded(kafka: str, schema_regi
     assert (message.key(), deserialized(schema_registry, message.value())) == (b"news", ROW)
 
 
-def test_keys_have_schemas_too(kafka: str, schema_registry: str, topic: str) -> None:
+def test_the_key_of_a_record_has_a_schema_of_its_own(kafka: str, schema_registry: str, topic: str) -> None:
     formats = {"value_format": AvroFormat(SCHEMA), "key_format": AvroFormat({"type": "string"})}
     sink = KafkaSink(topic, kafka, key="channel", schema_registry=schema_registry, **formats)
     written(sink, ROW)
@@ -119,7 +119,7 @@ def test_keys_have_schemas_too(kafka: str, schema_registry: str, topic: str) -> 
     assert (found.key, found.value) == ("news", ROW)
 
 
-def test_a_record_keeps_what_kafka_knows_and_a_tombstone_stays_empty(
+def test_a_decoded_record_has_its_topic_and_offset_and_a_tombstone_has_no_value(
     kafka: str, schema_registry: str, topic: str
 ) -> None:
     data = serialized(schema_registry, topic, ROW)
@@ -134,21 +134,21 @@ def test_a_record_keeps_what_kafka_knows_and_a_tombstone_stays_empty(
 class Whole(Handler):
     """Keeps decoded records as events."""
 
-    kept = SinkSpec(KafkaRecord)
+    passed = SinkSpec(KafkaRecord)
 
     def key_event(self, record: KafkaRecord[Any]) -> KeyedEvent[Any]:
         return KeyedEvent("all", TIME, record)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        self.kept.collect(subject, event.value)
+        self.passed.collect(subject, event.value)
 
 
 def test_a_whole_decoded_record_may_be_the_value_of_an_event(kafka: str, schema_registry: str, topic: str) -> None:
     fill(kafka, topic, [serialized(schema_registry, topic, ROW)])
-    kept = MemorySink()
+    passed = MemorySink()
     source = KafkaSource(topic, kafka, value_format=AvroFormat(type=Count), schema_registry=schema_registry)
-    run(job(source, handler=Whole(), kept=kept), engine="embedded")
-    assert [record.value for record in kept.records] == [Count(**ROW)]
+    run(job(source, handler=Whole(), passed=passed), engine="embedded")
+    assert [record.value for record in passed.records] == [Count(**ROW)]
 
 
 def decoded(source: KafkaSource) -> list[Any]:
@@ -183,9 +183,9 @@ def test_what_is_not_avro_becomes_a_dead_letter(
     raw = good[:-4] if data == "truncated" else data
     fill(kafka, topic, [raw, good])
     source = KafkaSource(topic, kafka, value_format=AvroFormat(), schema_registry=schema_registry)
-    letters, counts = MemorySink(), MemorySink()
-    run(job(source, on_error="dead_letter", counts=counts, dead_letters=letters), engine="embedded")
-    [letter] = letters.records
+    failed, counts = MemorySink(), MemorySink()
+    run(job(source, on_error="dead_letter", counts=counts, dead_letters=failed), engine="embedded")
+    [letter] = failed.records
     assert (letter.callback, letter.record.value) == ("key_event", raw)
     assert f"KafkaSource('{topic}'): the value " in letter.error
     assert "is not Avro: write it with Confluent's Avro serializer" in letter.error
@@ -193,7 +193,7 @@ def test_what_is_not_avro_becomes_a_dead_letter(
     assert counts.records == [Count(**ROW)]
 
 
-def test_a_record_that_does_not_fit_the_class_of_the_source_says_so(
+def test_the_error_of_a_record_that_does_not_fit_the_class_of_its_source_names_the_field(
     kafka: str, schema_registry: str, topic: str
 ) -> None:
     fill(kafka, topic, [serialized(schema_registry, topic, {"channel": "news"}, record(VIEWS[0]))])
@@ -226,7 +226,7 @@ def test_a_value_that_does_not_fit_the_schema_names_the_field(
         run(job(source, handler=Wrong(), counts=sink), engine="embedded")
 
 
-def test_a_dict_with_a_field_that_the_schema_does_not_have_is_refused() -> None:
+def test_a_dict_with_a_field_that_the_schema_does_not_have_is_an_error() -> None:
     sink = KafkaSink("t", "localhost:9", value_format=AvroFormat(SCHEMA), schema_registry="mock://fields")
     with pytest.raises(AmadouError, match="more fields than the schema specifies: note"):
         sink.codec(dict).encode({**ROW, "note": "x"})
@@ -244,7 +244,7 @@ def test_a_format_and_a_codec_of_the_port_exclude_each_other(kafka: str, schema_
         run(job(MemorySource([KafkaRecord(ROW)]), handler=AsJson(), counts=sink), engine="embedded")
 
 
-def test_each_run_asks_the_registry_again(kafka: str, schema_registry: str, topic: str) -> None:
+def test_a_schema_that_was_deleted_between_two_runs_is_an_error(kafka: str, schema_registry: str, topic: str) -> None:
     known, subject = client(schema_registry), f"{topic}-value"
     known.register_schema(subject, Schema(json.dumps(SCHEMA), "AVRO"))
     sink = KafkaSink(
@@ -262,7 +262,7 @@ class Parted:
     part: int
 
 
-def test_a_key_that_does_not_fit_its_schema_says_so(schema_registry: str) -> None:
+def test_a_key_that_does_not_fit_its_schema_is_an_error(schema_registry: str) -> None:
     sink = KafkaSink("t", "localhost:9", key="channel", key_format=AvroFormat("int"), schema_registry="mock://keys")
     with pytest.raises(AmadouError, match=r"schema= is not an Avro schema"):
         sink.codec(Parted)
@@ -275,7 +275,7 @@ def set_compatibility(registry: str, subject: str, level: str) -> None:
     client(registry).set_compatibility(subject, level)
 
 
-def test_a_schema_that_is_incompatible_with_its_subject_is_refused_at_the_start(
+def test_a_schema_that_is_incompatible_with_its_subject_is_an_error_before_the_run(
     kafka: str, schema_registry: str, topic: str
 ) -> None:
     settings = {"schema_registry": schema_registry}
@@ -353,7 +353,7 @@ def test_subjects_may_be_named_after_the_record(
         ([*VIEWS, {"name": "more", "type": "int"}], "Count has no field more"),
     ],
 )
-def test_a_class_whose_fields_are_not_those_of_the_schema_is_refused_at_the_start(
+def test_a_class_whose_fields_are_not_those_of_the_schema_is_an_error_before_the_run(
     kafka: str, schema_registry: str, topic: str, fields: Any, problem: str
 ) -> None:
     sink = KafkaSink(topic, kafka, value_format=AvroFormat(record(*fields)), schema_registry=schema_registry)
@@ -414,7 +414,7 @@ def test_protobuf_may_use_the_latest_schema_of_its_subject(kafka: str, schema_re
     ("value", "why"),
     [({"chanel": "news"}, 'has no "chanel" field'), ({"views": "3"}, "views"), ("news", "str is not a ViewCount")],
 )
-def test_a_value_that_is_not_a_message_says_why(value: Any, why: str) -> None:
+def test_the_error_of_a_value_that_is_not_a_protobuf_message_says_why(value: Any, why: str) -> None:
     sink = KafkaSink("t", "localhost:9", value_format=ProtobufFormat(ViewCount), schema_registry="mock://messages")
     with pytest.raises(AmadouError, match="it does not fit the Protobuf schema: .*" + why):
         sink.codec(object).encode(value)
@@ -449,9 +449,7 @@ def registry_with_login(schema_registry: str) -> Iterator[str]:
     server.server_close()
 
 
-def test_a_login_of_the_registry_is_sent_and_its_refusal_named(
-    kafka: str, topic: str, registry_with_login: str
-) -> None:
+def test_a_login_that_the_registry_rejects_is_an_error(kafka: str, topic: str, registry_with_login: str) -> None:
     settings = {"value_format": AvroFormat(), "schema_registry": registry_with_login}
     login = {"basic.auth.user.info": Secret("amadou:secret")}
     KafkaSource(topic, kafka, schema_registry_options=login, **settings).check()
@@ -461,7 +459,7 @@ def test_a_login_of_the_registry_is_sent_and_its_refusal_named(
     assert "amadou:wrong" not in str(refused.value)
 
 
-def test_a_registry_that_does_not_answer_is_named_in_time(kafka: str, topic: str) -> None:
+def test_a_registry_that_does_not_answer_is_an_error_after_its_timeout(kafka: str, topic: str) -> None:
     quick = {"timeout": 0.2, "max.retries": 0}
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -484,7 +482,9 @@ def test_an_outage_of_the_registry_ends_the_run_instead_of_making_dead_letters(
         list(source.records())
 
 
-def test_a_reader_schema_that_is_not_avro_is_refused_at_the_start(kafka: str, schema_registry: str, topic: str) -> None:
+def test_a_reader_schema_that_is_not_avro_is_an_error_before_the_run(
+    kafka: str, schema_registry: str, topic: str
+) -> None:
     source = KafkaSource(topic, kafka, value_format=AvroFormat("{"), schema_registry=schema_registry)
     with pytest.raises(SourceError, match="schema= is not an Avro schema: correct it"):
         source.check()
@@ -497,7 +497,7 @@ def test_avro_may_be_named_on_the_command_line() -> None:
         KafkaSource("t", "localhost:9", value_format="xml", schema_registry="http://localhost:9")
 
 
-def test_a_setting_that_is_unusable_is_refused() -> None:
+def test_an_unusable_setting_is_an_error() -> None:
     with pytest.raises(SinkError, match="key_format and value_format need a schema registry: set schema_registry="):
         KafkaSink("t", "localhost:9", value_format=AvroFormat(SCHEMA))
     with pytest.raises(SinkError, match="set key="):
@@ -541,14 +541,14 @@ def test_avro_is_read_and_protobuf_is_written_on_spark(
 ) -> None:
     out, settings = make_topic(kafka), {"schema_registry": schema_registry}
     fill(kafka, topic, [serialized(schema_registry, topic, {**ROW, "views": views}) for views in (3, 4)] + [b"garbage"])
-    letters = MemorySink()
+    failed = MemorySink()
     counting = job(
         KafkaSource(topic, kafka, value_format=AvroFormat(), **settings),
         on_error="dead_letter",
         counts=KafkaSink(out, kafka, key="channel", value_format=ProtobufFormat(ViewCount), **settings),
-        dead_letters=letters,
+        dead_letters=failed,
     )
     run(counting, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
     found = [ProtobufDeserializer(ViewCount, {})(message.value()) for message in contents(kafka, out)]
     assert [message.views for message in found] == [3, 4]
-    assert [letter.record.value for letter in letters.records] == [b"garbage"]
+    assert [letter.record.value for letter in failed.records] == [b"garbage"]

@@ -53,7 +53,7 @@ class Echo(Handler):
         (View("a", "b\r"), b'{"channel":"a","note":"b\\r"}'),
     ],
 )
-def test_texts_are_lines_as_they_are_and_other_values_json(value: Any, line: bytes) -> None:
+def test_lines_sink_writes_texts_and_bytes_unchanged_and_other_values_as_json(value: Any, line: bytes) -> None:
     codec = LinesSink("out").codec(type(value))
     assert codec.encode(value) == line
     assert codec.decode(line) == line
@@ -71,13 +71,13 @@ def test_texts_are_lines_as_they_are_and_other_values_json(value: Any, line: byt
         (Any, object(), "object is not JSON serializable"),
     ],
 )
-def test_a_value_that_is_no_line_is_refused_when_it_is_collected(type_: Any, value: Any, why: str) -> None:
+def test_lines_sink_refuses_values_that_are_not_a_single_line(type_: Any, value: Any, why: str) -> None:
     with pytest.raises(EncodeError, match=why):
         LinesSink("out").codec(type_).encode(value)
 
 
 def written(directory: Any, *values: Any, type_: Any = Any, codec: Any = None) -> list[Path]:
-    """The files of a batch in two parts, of which the first has all values."""
+    """Write a batch in two parts, of which the first has all values. Return the files."""
     sink = LinesSink(directory)
     batch = SinkBatch("run1", "views", "sums", 7, codec or sink.codec(type_))
     sink.check("sums", type_)
@@ -90,7 +90,7 @@ def written(directory: Any, *values: Any, type_: Any = Any, codec: Any = None) -
     return sorted(Path(str(sink.path)).iterdir())
 
 
-def test_each_part_is_a_file_with_a_line_for_each_value(tmp_path: Path) -> None:
+def test_lines_sink_writes_a_file_with_a_line_for_each_value_of_a_part(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "a", b"b", 3)
     assert file.name == "sums-run1-000000007-00000.txt"
     assert file.read_bytes() == b"a\nb\n3\n"
@@ -103,14 +103,14 @@ BYTES = st.binary().map(lambda line: b"".join(line.splitlines()))
 @settings(deadline=None)
 @given(st.lists(TEXTS | BYTES))
 @example(["\ufeffa", "\ufeffb"])
-def test_what_the_sink_writes_lines_source_reads(values: list[str | bytes]) -> None:
+def test_lines_source_reads_the_files_of_lines_sink(values: list[str | bytes]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         written(directory, *values)
         lines = list(LinesSource(directory).records())
     assert lines == [value.encode() if isinstance(value, str) else value for value in values]
 
 
-class Given(Codec[Any]):
+class PassThrough(Codec[Any]):
     def encode(self, value: Any) -> Any:
         return value
 
@@ -118,20 +118,20 @@ class Given(Codec[Any]):
         return encoded
 
 
-def test_texts_of_a_port_with_a_codec_of_its_own_are_lines_too(tmp_path: Path) -> None:
-    (file,) = written(tmp_path, "ü", b"\xff", ["a\n", 1], codec=Given())
+def test_lines_sink_writes_values_of_a_port_with_a_codec_as_lines(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "ü", b"\xff", ["a\n", 1], codec=PassThrough())
     assert file.read_bytes() == b'\xc3\xbc\n\xff\n["a\\n",1]\n'
-    told = (
+    message = (
         r"LinesSink cannot write a value that the codec of port 'sums' returned: "
         r"cannot store 'a\\nb' .*it contains a line ending: use JsonLinesSink"
     )
-    writer = LinesSink(tmp_path).open(SinkBatch("run1", "views", "sums", 7, Given()), "00000")
-    with pytest.raises(SinkError, match=told):
+    writer = LinesSink(tmp_path).open(SinkBatch("run1", "views", "sums", 7, PassThrough()), "00000")
+    with pytest.raises(SinkError, match=message):
         writer.write(["a\nb"])
     writer.abort()
 
 
-def test_a_run_leads_values_and_dead_letters_to_lines(tmp_path: Path) -> None:
+def test_a_run_writes_values_and_dead_letters_with_lines_sink(tmp_path: Path) -> None:
     sinks = {"seen": LinesSink(tmp_path / "seen"), "dead_letters": LinesSink(tmp_path / "letters")}
     run(Job("echo", Echo(), {"in": MemorySource(["a", "b\n", "c"])}, sinks, on_error="dead_letter"), engine="embedded")
     assert list(LinesSource(tmp_path / "seen").records()) == [b"a", b"c"]
@@ -141,18 +141,18 @@ def test_a_run_leads_values_and_dead_letters_to_lines(tmp_path: Path) -> None:
     assert "use JsonLinesSink for such values" in letter["error"]
 
 
-def test_late_events_are_json(tmp_path: Path) -> None:
+def test_lines_sink_writes_late_events_as_json(tmp_path: Path) -> None:
     event = LateEvent("echo", "in", "a", START, "late", START)
     (file,) = written(tmp_path, event, type_=LateEvent)
     assert orjson.loads(file.read_bytes())["value"] == "late"
 
 
-def test_the_command_line_knows_it() -> None:
+def test_lines_sink_can_be_named_on_the_command_line() -> None:
     job = Job("echo", Echo(), {"in": MemorySource()}, {"seen": LinesSink("in")})
     assert with_connectors(job, {}, {"seen": ["lines:out/"]}).sinks["seen"] == LinesSink("out/")
 
 
-def test_errors_name_the_sink(tmp_path: Path) -> None:
+def test_errors_of_lines_sink_name_the_sink(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SinkError, match="is not a directory: give LinesSink a different path"):
         LinesSink(tmp_path / "file").check("sums", int)

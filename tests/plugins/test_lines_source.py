@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from amadou import Handler, Job, Param
 from amadou.errors import SourceError
 from amadou_plugins.connectors import CsvSource, JsonLinesSource, LinesSource, ParquetSource
-from amadou_plugins.connectors.files import lines_source as lines_module
+from amadou_plugins.connectors.files.lines_source import READ_SIZE
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -30,76 +30,80 @@ def records(path: Any) -> list[bytes]:
     return list(source.records())
 
 
-def test_each_line_of_a_file_is_a_record_without_its_ending(tmp_path: Path) -> None:
+def test_lines_source_reads_each_line_without_its_ending(tmp_path: Path) -> None:
     assert records(write(tmp_path / "views.txt", b"1\n2\r\n3\r4")) == [b"1", b"2", b"3", b"4"]
 
 
-def test_blank_lines_are_records(tmp_path: Path) -> None:
+def test_lines_source_reads_blank_lines_as_records(tmp_path: Path) -> None:
     assert records(write(tmp_path / "views.txt", b"\n1\n\r\n\n2\n")) == [b"", b"1", b"", b"", b"2"]
 
 
-def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+def test_lines_source_reads_no_records_from_an_empty_file(tmp_path: Path) -> None:
     assert records(write(tmp_path / "views.txt", b"")) == []
 
 
-def test_bytes_that_are_no_utf8_come_through(tmp_path: Path) -> None:
+def test_lines_source_reads_bytes_that_are_not_utf8_unchanged(tmp_path: Path) -> None:
     assert records(write(tmp_path / "views.txt", b"\xff\xfe\x80\n\x00\n")) == [b"\xff\xfe\x80", b"\x00"]
 
 
-def test_a_byte_order_mark_is_dropped_at_the_beginning_only(tmp_path: Path) -> None:
+def test_lines_source_removes_a_byte_order_mark_only_at_the_beginning(tmp_path: Path) -> None:
     bom = b"\xef\xbb\xbf"
     assert records(write(tmp_path / "views.txt", bom + b"1\n" + bom + b"2\n")) == [b"1", bom + b"2"]
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 7])
-def test_lines_do_not_depend_on_how_a_file_is_read(tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_module, "_CHUNK", chunk)
-    assert records(write(tmp_path / "views.txt", b"ab\r\n\r\ncdef\r\rg\n\nh\r")) == b"ab,,cdef,,g,,h".split(b",")
+def test_lines_are_whole_wherever_a_read_of_a_large_file_ends(tmp_path: Path) -> None:
+    lines = b"ab\r\n\r\ncdef\r\rg\n\nh\r"
+    for end in range(len(lines) + 1):
+        before = b"x" * (READ_SIZE - end - 1)
+        path = write(tmp_path / "views.txt", before + b"\n" + lines)
+        assert records(path) == [before, *b"ab,,cdef,,g,,h".split(b",")]
 
 
-def test_compressed_files_are_unpacked(tmp_path: Path) -> None:
+def test_lines_source_unpacks_compressed_files(tmp_path: Path) -> None:
     write(tmp_path / "1.txt.gz", gzip.compress(b"1\n2\n"))
     write(tmp_path / "2.txt.bz2", bz2.compress(b"3\n"))
     assert records(tmp_path) == [b"1", b"2", b"3"]
 
 
-def test_a_compressed_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_truncated_compressed_file_names_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "views.gz", gzip.compress(b"1\n" * 1000)[:-12])
     with pytest.raises(SourceError, match=r"views\.gz cannot be read"):
         records(path)
 
 
-def test_a_directory_gives_its_visible_files_by_path(tmp_path: Path) -> None:
+def test_lines_source_reads_visible_files_of_a_directory_in_order_of_path(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", "_SUCCESS", ".b.txt.crc", "below/c.txt"):
         write(tmp_path / name, name.encode())
     assert records(tmp_path) == [b"a.txt", b"b.txt"]
 
 
-def test_a_glob_gives_the_files_that_match(tmp_path: Path) -> None:
+def test_lines_source_reads_the_files_that_match_a_glob(tmp_path: Path) -> None:
     for name in ("1/a.txt", "1/b.log", "2/a.txt", "2/_a.txt", "3.txt/d"):
         write(tmp_path / name, name.encode())
     assert records(str(tmp_path / "*" / "*.txt")) == [b"1/a.txt", b"2/a.txt"]
     assert records(str(tmp_path / "[12]")) == [b"1/a.txt", b"1/b.log", b"2/a.txt"]
 
 
-def test_a_file_may_have_the_name_of_a_glob(tmp_path: Path) -> None:
+def test_lines_source_reads_a_file_whose_name_is_a_glob(tmp_path: Path) -> None:
     write(tmp_path / "a1.txt", b"no")
     assert records(write(tmp_path / "a[1].txt", b"yes")) == [b"yes"]
 
 
-def test_a_relative_path_is_that_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_of_lines_source_is_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / "[x]" / "views" / "a.txt", b"1")
     monkeypatch.chdir(tmp_path / "[x]")
     assert list(LinesSource("views").records()) == [b"1"]
     assert list(LinesSource("views/*.txt").records()) == [b"1"]
 
 
-def test_a_file_uri_is_a_local_path(tmp_path: Path) -> None:
+def test_lines_source_reads_file_uris(tmp_path: Path) -> None:
     path = write(tmp_path / "views.txt", b"1")
     assert records(f"file://{path}") == records(f"file:{path}") == [b"1"]
 
 
-def test_only_a_single_file_is_bounded(tmp_path: Path) -> None:
+def test_lines_source_is_bounded_only_for_a_single_file(tmp_path: Path) -> None:
     path = write(tmp_path / "views.txt", b"1")
     assert LinesSource(path).bounded
     assert not LinesSource(tmp_path).bounded
@@ -107,37 +111,37 @@ def test_only_a_single_file_is_bounded(tmp_path: Path) -> None:
     assert not LinesSource("s3://bucket/views/").bounded
 
 
-def test_a_missing_path_is_told_before_the_run(tmp_path: Path) -> None:
+def test_the_check_of_lines_source_refuses_a_missing_path(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path / "none" / "*.txt"):
         with pytest.raises(SourceError, match=r"there is no .*none: create it, or correct the path"):
             LinesSource(str(path)).check()
 
 
-def test_a_glob_may_match_nothing_yet(tmp_path: Path) -> None:
+def test_lines_source_accepts_a_glob_that_matches_no_file(tmp_path: Path) -> None:
     assert records(str(tmp_path / "*.txt")) == []
 
 
-def test_a_file_that_spark_would_skip_is_refused(tmp_path: Path) -> None:
+def test_lines_source_refuses_a_file_that_spark_would_skip(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"begins with '\.' or '_', so Spark would skip the file: rename"):
         records(write(tmp_path / "_views.txt", b"1"))
 
 
 @pytest.mark.parametrize("name", ["a[1].txt", "a{1}.txt", "a\\1.txt", "a?.txt"])
-def test_names_for_which_spark_would_read_other_files_twice_are_refused(tmp_path: Path, name: str) -> None:
+def test_lines_source_refuses_names_for_which_spark_would_read_files_twice(tmp_path: Path, name: str) -> None:
     write(tmp_path / "other.txt", b"1")
     write(tmp_path / name, b"1")
     with pytest.raises(SourceError, match="rename the file or its directory"):
         records(tmp_path)
 
 
-def test_a_colon_in_a_name_is_refused(tmp_path: Path) -> None:
+def test_lines_source_refuses_a_colon_in_a_name(tmp_path: Path) -> None:
     path = write(tmp_path / "00:01.txt", b"1")
     for source in (LinesSource(path), LinesSource(tmp_path)):
         with pytest.raises(SourceError, match="':' in its name"):
             source.check()
 
 
-def test_remote_paths_are_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_engine_refuses_remote_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     source = LinesSource("s3://bucket/views/")
     with pytest.raises(SourceError, match=r"LinesSource\('s3://bucket/views/'\) cannot be read: .*engine='spark'"):
@@ -147,20 +151,20 @@ def test_remote_paths_are_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("files", [0, -1, 1.5, "2", True])
-def test_a_batch_of_no_files_is_refused(files: Any) -> None:
+def test_max_files_per_batch_must_be_a_positive_integer(files: Any) -> None:
     with pytest.raises(SourceError, match="max_files_per_batch must be a positive integer"):
         LinesSource("views", max_files_per_batch=files)
 
 
 @pytest.mark.parametrize("path", ["", None, 5, b"views"])
-def test_what_is_no_path_is_refused(path: Any) -> None:
-    told = f"Source needs a path, such as views/, not {path!r}"
+def test_sources_of_files_refuse_values_that_are_not_paths(path: Any) -> None:
+    message = f"Source needs a path, such as views/, not {path!r}"
     for source in (LinesSource, JsonLinesSource, CsvSource, ParquetSource):
-        with pytest.raises(SourceError, match=source.__name__.removesuffix("Source") + told):
+        with pytest.raises(SourceError, match=source.__name__.removesuffix("Source") + message):
             source(path)
 
 
-def test_a_parameter_that_is_no_path_is_told_when_it_has_its_value() -> None:
+def test_the_path_of_a_parameter_is_checked_when_it_is_filled() -> None:
     class Ignore(Handler):
         def on_event(self, subject: Any, event: Any) -> None: ...
 
@@ -169,22 +173,24 @@ def test_a_parameter_that_is_no_path_is_told_when_it_has_its_value() -> None:
         job.with_params({"VIEWS": ""})
 
 
-@pytest.mark.parametrize(("given", "deeper"), [("", "/*"), ("/", "/*"), ("/*", "/*/*")])
-def test_directories_that_are_not_read_are_told(
-    tmp_path: Path, given: str, deeper: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("end", "deeper"), [("", "/*"), ("/", "/*"), ("/*", "/*/*")])
+def test_a_warning_names_subdirectories_that_lines_source_does_not_read(
+    tmp_path: Path, end: str, deeper: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "in" / "day=1" / "hour=1" / "a.txt", b"1")
-    assert records(f"{tmp_path}/in{given}") == []
+    assert records(f"{tmp_path}/in{end}") == []
     (record,) = caplog.records
     below = f"{tmp_path}/in/day=1" + ("/hour=1" if deeper == "/*/*" else "")
     assert record.getMessage() == (
-        f"LinesSource('{tmp_path}/in{given}'): there are no files yet, and subdirectories such as {below} are not "
+        f"LinesSource('{tmp_path}/in{end}'): there are no files yet, and subdirectories such as {below} are not "
         f"read: use LinesSource('{tmp_path}/in{deeper}') to read them"
     )
     assert records(f"{tmp_path}/in/*/*") == [b"1"]
 
 
-def test_directories_beside_files_are_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_warning_is_logged_for_subdirectories_next_to_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write(tmp_path / "in" / "a.txt", b"1")
     write(tmp_path / "in" / "done" / "b.txt", b"2")
     write(tmp_path / "other" / "_spark_metadata" / "0", b"3")
@@ -193,7 +199,7 @@ def test_directories_beside_files_are_not_told(tmp_path: Path, caplog: pytest.Lo
     assert caplog.records == []
 
 
-def test_parameters_take_the_place_of_settings(tmp_path: Path) -> None:
+def test_settings_of_lines_source_can_be_parameters(tmp_path: Path) -> None:
     write(tmp_path / "views.txt", b"1")
 
     class Ignore(Handler):
@@ -206,14 +212,14 @@ def test_parameters_take_the_place_of_settings(tmp_path: Path) -> None:
     assert (filled.path, filled.max_files_per_batch, filled.key_event) == (str(tmp_path), 3, source.key_event)
 
 
-def test_a_source_can_be_pickled() -> None:
+def test_a_lines_source_can_be_pickled() -> None:
     source = LinesSource(Path("views"), max_files_per_batch=2)
     assert pickle.loads(pickle.dumps(source)) == source
 
 
-@settings(deadline=None)  # the first look at pyarrow takes its time
+@settings(deadline=None)  # the first example imports pyarrow
 @given(st.lists(st.sampled_from([b"\r", b"\n", b"a", b"\xef\xbb\xbf", b"bcdef"])), st.lists(st.integers(0, 40)))
-def test_the_parts_of_a_file_have_its_lines_once(pieces: list[bytes], cuts: list[int]) -> None:
+def test_the_parts_of_a_file_have_each_line_once(pieces: list[bytes], cuts: list[int]) -> None:
     content = b"".join(pieces)
     bounds = [0, *sorted({cut for cut in cuts if 0 < cut < len(content)}), len(content)]
     with tempfile.NamedTemporaryFile() as file:
@@ -223,14 +229,14 @@ def test_the_parts_of_a_file_have_its_lines_once(pieces: list[bytes], cuts: list
         assert list(LinesSource.to_records(pa.array(parts))) == records(Path(file.name))
 
 
-def test_a_part_of_a_file_that_is_gone_names_it(tmp_path: Path) -> None:
-    part = {"path": f"file:{tmp_path}/gone.txt", "start": 0, "end": 5}
-    with pytest.raises(SourceError, match=r"gone\.txt cannot be read: .*No such file"):
+def test_the_error_for_a_part_of_a_missing_file_names_the_file(tmp_path: Path) -> None:
+    part = {"path": f"file:{tmp_path}/missing.txt", "start": 0, "end": 5}
+    with pytest.raises(SourceError, match=r"missing\.txt cannot be read: .*No such file"):
         list(LinesSource.to_records(pa.array([part])))
 
 
 @pytest.mark.spark
-def test_spark_gives_the_same_records_in_the_same_order(tmp_path: Path, spark: Any) -> None:
+def test_on_spark_lines_source_reads_the_records_of_the_embedded_engine(tmp_path: Path, spark: Any) -> None:
     directory = tmp_path / "we[ir]d{x} *"
     single = write(directory / "[one] ?.txt", b"1\xff\xfe\r\n2\r3\n\n4")
     write(tmp_path / "plain" / "a b.txt", b"5\n\n\n")
@@ -260,14 +266,14 @@ def test_spark_gives_the_same_records_in_the_same_order(tmp_path: Path, spark: A
         (r"in/(?:(\w+)/)?", "in/north/1.txt", "north"),
     ],
 )
-def test_a_files_partition_is_the_match_in_its_path(by: str, path: str, partition: str) -> None:
+def test_the_partition_of_a_file_is_the_match_of_partition_by_in_its_path(by: str, path: str, partition: str) -> None:
     name = LinesSource("in", partition_by=by).partition_of
     assert name is not None
     assert name(path) == partition
 
 
 @pytest.mark.parametrize("by", [r"out/(\w+)/", r"in/(?:(\w+)/)?\d"])
-def test_a_file_without_a_partition_is_named(by: str) -> None:
+def test_the_error_for_a_file_without_a_partition_names_the_file(by: str) -> None:
     name = LinesSource("in", partition_by=by).partition_of
     assert name is not None
     with pytest.raises(SourceError, match=r"does not match in/1\.txt: correct the pattern, or move the file"):

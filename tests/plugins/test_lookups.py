@@ -1,4 +1,4 @@
-"""Ready-made functions for lookups: rows of PostgreSQL, answers of HTTP services."""
+"""Functions for lookups in PostgreSQL and in HTTP services."""
 
 import json
 import pickle
@@ -52,12 +52,12 @@ class Enriched(Handler):
         return KeyedEvent(str(record), from_micros(0), record)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        found = self.customers.get(subject, event.value)
-        self.out.collect(subject, [subject.key, None if found is None else found.name])
+        customer = self.customers.get(subject, event.value)
+        self.out.collect(subject, [subject.key, None if customer is None else customer.name])
 
 
 def names(fetch: Any, *records: Any, params: dict[str, str] | None = None, **settings: Any) -> list[Any]:
-    """What the job collects for records that are keys of customers."""
+    """Return the names that the job collects for records that are keys of customers."""
     sink = MemorySink()
     job = Job("enriched", Enriched(fetch, **settings), {"in": MemorySource(records)}, {"out": sink})
     run(job, engine="embedded", params=params or {})
@@ -66,7 +66,7 @@ def names(fetch: Any, *records: Any, params: dict[str, str] | None = None, **set
 
 @pytest.fixture
 def customers(postgres: Any) -> Iterator[str]:
-    """The name of a table with customers."""
+    """A table with customers; its name."""
     name = f"customers_{uuid4().hex[:8]}"
     with psycopg.connect(postgres, autocommit=True) as connection:
         table = Identifier(name)
@@ -75,25 +75,25 @@ def customers(postgres: Any) -> Iterator[str]:
                 "CREATE TABLE {} (id text PRIMARY KEY, name text, level int, number bigint UNIQUE, code uuid UNIQUE)"
             ).format(table)
         )
-        for number, given in enumerate(("Ann", "Bob", "Eve")):
-            row = [f"c{number}", given, number, 10 + number, UUID(int=number)]
+        for number, first_name in enumerate(("Ann", "Bob", "Eve")):
+            row = [f"c{number}", first_name, number, 10 + number, UUID(int=number)]
             connection.execute(SQL("INSERT INTO {} VALUES (%s, %s, %s, %s, %s)").format(table), row)
         yield name
         connection.execute(SQL("DROP TABLE {}").format(table))
 
 
 def rows(postgres: str, table: Any, **settings: Any) -> PostgresRows:
-    """A reader of the test's table."""
+    """Return a lookup function for the test's table."""
     login, _, place = postgres.removeprefix("postgresql://").rpartition("@")
     user, _, password = login.partition(":")
     settings = {"key": "id", "columns": ["name", "level"], "row": Customer, **settings}
     return PostgresRows(f"postgresql://{place}", table, username=user, password=Secret(password), **settings)
 
 
-def test_rows_are_found_by_their_key(postgres: str, customers: str) -> None:
-    assert names(rows(postgres, customers), "c0", "c2", "nobody") == [["c0", "Ann"], ["c2", "Eve"], ["nobody", None]]
+def test_postgres_rows_looks_up_rows_by_their_key(postgres: str, customers: str) -> None:
+    assert names(rows(postgres, customers), "c0", "c2", "unknown") == [["c0", "Ann"], ["c2", "Eve"], ["unknown", None]]
     read = rows(postgres, f"public.{customers}")
-    assert read(["c1", "nobody"]) == {"c1": Customer("Bob", 1)}
+    assert read(["c1", "unknown"]) == {"c1": Customer("Bob", 1)}
     assert rows(postgres, customers, key="number")([11]) == {11: Customer("Bob", 1)}
     assert rows(postgres, customers, key="code")([UUID(int=2)]) == {UUID(int=2): Customer("Eve", 2)}
     assert rows(postgres, customers, key=("id", "number"))([("c0", 10), ("c0", 11)]) == {("c0", 10): Customer("Ann", 0)}
@@ -101,18 +101,18 @@ def test_rows_are_found_by_their_key(postgres: str, customers: str) -> None:
     assert whole == {"c0": {"id": "c0", "name": "Ann", "level": 0, "number": 10, "code": UUID(int=0)}}
 
 
-def test_many_rows_are_found_in_a_few_calls(postgres: str, customers: str) -> None:
+def test_postgres_rows_looks_up_thousands_of_rows(postgres: str, customers: str) -> None:
     with psycopg.connect(postgres, autocommit=True) as connection:
         query = SQL("INSERT INTO {} SELECT 'x' || n, 'X', n FROM generate_series(1, 10000) AS n")
         connection.execute(query.format(Identifier(customers)))
     lookup: Lookup[str, Customer] = Lookup(rows(postgres, customers), key=lambda event: event.value)
     keys = [f"x{number}" for number in range(1, 10_001)]
-    found = fetched(lookup, lookup.function(None), keys)
-    assert found["x10000"] == Customer("X", 10_000)
-    assert len(found) == 10_000
+    answers = fetched(lookup, lookup.function(None), keys)
+    assert answers["x10000"] == Customer("X", 10_000)
+    assert len(answers) == 10_000
 
 
-def test_a_parameter_of_the_database_has_its_value_in_runs(postgres: str, customers: str) -> None:
+def test_settings_of_postgres_rows_can_be_parameters(postgres: str, customers: str) -> None:
     read = attrs.evolve(rows(postgres, customers), table=Param("CUSTOMERS"))
     assert names(read, "c1", params={"CUSTOMERS": customers}) == [["c1", "Bob"]]
     job = Job("enriched", Enriched(read), {"in": MemorySource()}, {"out": MemorySink()})
@@ -123,16 +123,14 @@ def test_a_parameter_of_the_database_has_its_value_in_runs(postgres: str, custom
 
 
 @pytest.mark.parametrize("wrong", [{"table": "nothing"}, {"key": ("nothing",)}, {"password": Secret("wrong password")}])
-def test_what_the_database_refuses_is_an_error_without_the_password(
-    wrong: dict[str, Any], postgres: str, customers: str
-) -> None:
+def test_the_error_of_the_database_hides_the_password(wrong: dict[str, Any], postgres: str, customers: str) -> None:
     read = attrs.evolve(rows(postgres, customers), **wrong)
     with pytest.raises(AmadouError, match="the lookup customers cannot fetch the key 'c1'") as failed:
         names(read, "c1", retries=0)
     assert "wrong password" not in str(failed.value)
 
 
-def test_a_lost_connection_is_made_again(postgres: str, customers: str) -> None:
+def test_postgres_rows_reconnects_after_a_lost_connection(postgres: str, customers: str) -> None:
     read = rows(postgres, customers)
     assert read(["c0"])
     with psycopg.connect(postgres, autocommit=True) as connection:
@@ -142,17 +140,18 @@ def test_a_lost_connection_is_made_again(postgres: str, customers: str) -> None:
 
 
 class Service(BaseHTTPRequestHandler):
-    """Knows customers, and misbehaves on request."""
+    """Returns customers, and fails for some keys."""
 
     protocol_version = "HTTP/1.1"
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
+    released = threading.Event()
 
     def do_GET(self) -> None:
-        self.asked.append((self.path, self.headers.get("Authorization")))
+        self.requests.append((self.path, self.headers.get("Authorization")))
         key = self.path.rpartition("/")[2]
         status, body = 200, json.dumps({"name": key.upper(), "level": 1})
         match key:
-            case "nobody":
+            case "unknown":
                 status, body = 404, "not found"
             case "broken":
                 status, body = 500, "broken"
@@ -162,6 +161,8 @@ class Service(BaseHTTPRequestHandler):
                 status = 302
             case "slow":
                 time.sleep(0.5)
+            case "silent":
+                self.released.wait(20)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -176,8 +177,10 @@ def service() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    Service.asked.clear()
+    Service.requests.clear()
+    Service.released.clear()
     yield f"http://127.0.0.1:{server.server_address[1]}/customers/{{key}}"
+    Service.released.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -187,10 +190,10 @@ def made(answer: Any) -> Customer:
     return Customer(**answer)
 
 
-def test_answers_of_a_service_are_found(service: str) -> None:
+def test_http_get_looks_up_answers_of_a_service(service: str) -> None:
     get = HttpGet(service, token=Secret("swordfish"), answer=made)
-    assert names(get, "ann", "nobody", "a/b c") == [["a/b c", "A%2FB%20C"], ["ann", "ANN"], ["nobody", None]]
-    assert {token for _, token in Service.asked} == {"Bearer swordfish"}
+    assert names(get, "ann", "unknown", "a/b c") == [["a/b c", "A%2FB%20C"], ["ann", "ANN"], ["unknown", None]]
+    assert {token for _, token in Service.requests} == {"Bearer swordfish"}
     assert pickle.loads(pickle.dumps(get)) == get
 
 
@@ -200,25 +203,25 @@ def test_answers_of_a_service_are_found(service: str) -> None:
         ("broken", "the service answered with status 500"),
         ("moved", "the service answered with status 302"),
         ("garbage", "the answer is not JSON"),
-        ("slow", "no answer within 0.2 s"),
+        ("silent", "no answer within 1 s"),
     ],
 )
-def test_a_service_that_misbehaves_is_an_error(key: str, why: str, service: str) -> None:
+def test_the_error_for_an_invalid_answer_of_a_service_states_the_reason(key: str, why: str, service: str) -> None:
     with pytest.raises(AmadouError, match=f"cannot fetch the key '{key}'.*{why}"):
-        names(HttpGet(service, answer=made), key, retries=1, timeout=0.2)
-    assert [path for path, _ in Service.asked] == [f"/customers/{key}"] * 2
+        names(HttpGet(service, answer=made), key, retries=1, timeout=1 if key == "silent" else 20)
+    assert [path for path, _ in Service.requests] == [f"/customers/{key}"] * 2
 
 
-def test_a_service_that_is_not_there_is_an_error() -> None:
+def test_a_lookup_in_a_service_that_cannot_be_reached_is_an_error() -> None:
     with pytest.raises(AmadouError, match=r"cannot fetch the key 'x': .*Connection refused"):
         names(HttpGet("http://127.0.0.1:1/{key}"), "x", retries=0)
 
 
-def test_many_requests_run_at_the_same_time(service: str) -> None:
+def test_http_get_makes_concurrent_requests(service: str) -> None:
     lookup: Lookup[str, Any] = Lookup(HttpGet(service), key=lambda event: event.value, concurrency=16)
     began = time.monotonic()
-    found = fetched(lookup, lookup.function(None), [f"{number}/slow" for number in range(16)])
-    assert len(found) == 16
+    answers = fetched(lookup, lookup.function(None), [f"{number}/slow" for number in range(16)])
+    assert len(answers) == 16
     assert time.monotonic() - began < 8 * 0.5
     assert lookup.batch_size == 1
 
@@ -234,6 +237,6 @@ def test_many_requests_run_at_the_same_time(service: str) -> None:
         (lambda: PostgresRows("postgresql://db", "t", key=()), "key must name at least one column"),
     ],
 )
-def test_settings_are_checked(make: Any, why: str) -> None:
+def test_invalid_settings_of_lookup_functions_are_refused(make: Any, why: str) -> None:
     with pytest.raises(SpecError, match=why):
         make()

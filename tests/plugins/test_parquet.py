@@ -64,7 +64,7 @@ def test_each_row_is_a_dict_by_column(tmp_path: Path) -> None:
     assert rows(path) == [{"channel": "a", "views": 1, "tags": ["x"]}, {"channel": None, "views": 2, "tags": []}]
 
 
-def test_some_columns_may_be_read_alone(tmp_path: Path) -> None:
+def test_a_source_can_read_some_of_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "views.parquet", {"a": [1], "b": [2], "c": [3]})
     (row,) = rows(path, columns=["c", "a"])
     assert list(row.items()) == [("c", 3), ("a", 1)]
@@ -93,7 +93,7 @@ BERLIN = timezone(timedelta(hours=1))
         (pa.array([b"\xff"]), b"\xff"),
     ],
 )
-def test_values_are_those_of_python(tmp_path: Path, array: Any, value: Any) -> None:
+def test_columns_are_read_as_values_of_python(tmp_path: Path, array: Any, value: Any) -> None:
     (row,) = rows(write(tmp_path / "a.parquet", {"a": array}))
     assert row == {"a": value}
     assert type(row["a"]) is type(value)
@@ -111,7 +111,7 @@ def test_timestamps_of_old_spark_are_read_in_microseconds(tmp_path: Path) -> Non
     assert rows(path) == [{"a": far}]
 
 
-def test_files_follow_each_other_by_path(tmp_path: Path) -> None:
+def test_files_are_read_in_the_order_of_their_paths(tmp_path: Path) -> None:
     for name in ("b", "a", "_c", "below/d"):
         write(tmp_path / f"{name}.parquet", {"file": [name]})
     assert rows(tmp_path) == rows(str(tmp_path / "*.parquet")) == [{"file": "a"}, {"file": "b"}]
@@ -123,8 +123,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"a,b\n1,2\n" * 10)
     with pytest.raises(SourceError, match=r"ParquetSource: .*a\.parquet cannot be read: .*magic bytes"):
         rows(tmp_path)
-    cell = {"path": f"file:{tmp_path}/gone.parquet"}
-    with pytest.raises(SourceError, match=r"gone\.parquet cannot be read: .*No such file"):
+    cell = {"path": f"file:{tmp_path}/missing.parquet"}
+    with pytest.raises(SourceError, match=r"missing\.parquet cannot be read: .*No such file"):
         list(ParquetSource(tmp_path).to_records(pa.array([cell])))
     twice = write(tmp_path / "b.parquet", pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"]))
     with pytest.raises(SourceError, match=r"b\.parquet: two columns have the name 'x'"):
@@ -132,11 +132,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     late = write(tmp_path / "c.parquet", {"a": pa.array([2**62], pa.timestamp("us", "UTC"))})
     with pytest.raises(SourceError, match=r"c\.parquet cannot be read: .*out of range"):
         rows(late)
-    with pytest.raises(SourceError, match=r"ParquetSource\('.*gone'\): there is no file"):
-        rows(tmp_path / "gone")
+    with pytest.raises(SourceError, match=r"ParquetSource\('.*missing'\): there is no file"):
+        rows(tmp_path / "missing")
 
 
-def test_the_files_that_spark_hands_over_are_read_as_local_ones() -> None:
+def test_files_that_spark_has_read_have_the_same_rows_as_local_ones() -> None:
     file = BytesIO()
     pq.write_table(pa.table({"a": [1, 2]}), file)
     cells = pa.array([{"path": "s3://views/a.parquet", "content": file.getvalue()}])
@@ -144,7 +144,7 @@ def test_the_files_that_spark_hands_over_are_read_as_local_ones() -> None:
 
 
 @pytest.mark.parametrize("columns", ["", [], ["a", "a"], "a,a"])
-def test_columns_that_are_no_names_are_refused(columns: Any) -> None:
+def test_columns_that_are_not_names_are_an_error(columns: Any) -> None:
     with pytest.raises(SourceError, match="columns"):
         ParquetSource("views", columns=columns)
 
@@ -326,12 +326,12 @@ def test_a_port_with_a_codec_of_its_own_has_one_column_with_json(tmp_path: Path)
         (Any, object(), "object is not JSON serializable"),
     ],
 )
-def test_a_value_that_cannot_be_written_is_refused_when_it_is_collected(type_: Any, value: Any, why: str) -> None:
+def test_a_value_that_cannot_be_written_is_an_error_when_it_is_collected(type_: Any, value: Any, why: str) -> None:
     with pytest.raises(EncodeError, match=why):
         ParquetSink("out").codec(type_).encode(value)
 
 
-def test_a_timestamp_without_a_zone_is_refused_when_it_is_collected() -> None:
+def test_a_timestamp_without_a_zone_is_an_error_when_it_is_collected() -> None:
     with pytest.raises(NaiveTimestampError):
         ParquetSink("out").codec(Box[datetime]).encode(Box(datetime(2025, 1, 1)))
 
@@ -349,12 +349,12 @@ def test_a_timestamp_without_a_zone_is_refused_when_it_is_collected() -> None:
         (dict[int | None, str], "the field value: .* has keys of a type that Arrow maps do not support"),
     ],
 )
-def test_a_type_that_has_no_columns_is_told_before_the_run(tmp_path: Path, type_: Any, why: str) -> None:
+def test_a_type_that_has_no_columns_is_an_error_before_the_run(tmp_path: Path, type_: Any, why: str) -> None:
     with pytest.raises(SinkError, match=f"ParquetSink cannot write the values of port 'sums': {why}"):
         ParquetSink(tmp_path).check("sums", type_)
 
 
-def test_pyarrow_is_asked_for_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyarrow_is_an_error_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(SourceError, match=r"ParquetSource needs pyarrow: run pip install 'amadou\[spark\]'"):
         ParquetSource(tmp_path).check()
@@ -366,11 +366,11 @@ def test_dead_letters_and_late_events_can_be_written(tmp_path: Path) -> None:
     source = MemorySource([{"a": 1}, "late", object()])
     sinks = {
         "seen": MemorySink(),
-        "dead_letters": ParquetSink(tmp_path / "letters"),
+        "dead_letters": ParquetSink(tmp_path / "failed"),
         "late_events": ParquetSink(tmp_path / "late"),
     }
     run(Job("echo", Echo(), {"in": source}, sinks, on_error="dead_letter", late_events="divert"), engine="embedded")
-    first, second = rows(tmp_path / "letters")
+    first, second = rows(tmp_path / "failed")
     assert list(first) == list(DeadLetter.__annotations__)
     assert (first["record"], first["timestamp"], first["timers"], first["state"]) == ('"late"', None, [], {})
     assert second["record"].startswith('"<object object')
@@ -408,7 +408,7 @@ def test_an_aborted_part_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path) -> None:
+def test_a_reprocessed_batch_leaves_the_files_of_one_commit(tmp_path: Path) -> None:
     expected = {file.name: file.read_bytes() for file in written(ParquetSink(tmp_path / "once"), [1, 2], int)}
     sink = ParquetSink(tmp_path / "out")
     batch = SinkBatch("run1", "views", "sums", 7, sink.codec(int))
@@ -458,7 +458,7 @@ class Everything:
         )
     )
 )
-def test_what_the_sink_writes_the_source_reads(values: list[Everything]) -> None:
+def test_the_source_reads_the_values_that_the_sink_has_written(values: list[Everything]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         written(ParquetSink(directory), values, Everything)
         read = rows(directory)
@@ -487,6 +487,6 @@ def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert capsys.readouterr().out == "2\n"
 
 
-def test_test_runs_take_rows() -> None:
+def test_a_test_run_takes_rows_as_dicts() -> None:
     job = Job("echo", Echo(), {"in": ParquetSource("in")}, {"seen": MemorySink()})
     assert TestRun(job).add_record({"a": 1}).run().records("seen") == [1]

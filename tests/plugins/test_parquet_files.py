@@ -109,7 +109,7 @@ def test_files_lie_in_directories_named_by_fields(tmp_path: Path) -> None:
         (Colour.RED, "red"),
     ],
 )
-def test_values_become_names_as_spark_has_them(tmp_path: Path, value: Any, name: str) -> None:
+def test_values_become_names_of_directories_as_in_spark(tmp_path: Path, value: Any, name: str) -> None:
     class Row(NamedTuple):
         by: type(value)  # type: ignore[valid-type]
         views: int
@@ -120,7 +120,7 @@ def test_values_become_names_as_spark_has_them(tmp_path: Path, value: Any, name:
 
 
 @pytest.mark.parametrize("channel", ["", "__HIVE_DEFAULT_PARTITION__"])
-def test_a_text_that_would_be_read_as_null_is_refused(tmp_path: Path, channel: str) -> None:
+def test_a_text_that_would_be_read_as_null_is_an_error(tmp_path: Path, channel: str) -> None:
     by_channel, by_day = (batch(ParquetSink(tmp_path, partition_by=by)).codec for by in ("channel", "day"))
     why = f"as View: channel is {channel!r}: with partition_by, this value would be read back as null; use"
     with pytest.raises(EncodeError, match=re.escape(why)):
@@ -129,20 +129,20 @@ def test_a_text_that_would_be_read_as_null_is_refused(tmp_path: Path, channel: s
     assert by_channel.encode(view(channel=None))[1] is None
 
 
-def test_it_is_a_letter_of_its_record_and_the_others_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_a_value_without_a_directory_becomes_a_dead_letter_and_the_others_are_written(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("a\n\n__HIVE_DEFAULT_PARTITION__\nb\n None\n")
     sinks = {
         "views": ParquetSink(tmp_path / "out", partition_by="channel"),
-        "dead_letters": ParquetSink(tmp_path / "letters", partition_by="tag"),
+        "dead_letters": ParquetSink(tmp_path / "failed", partition_by="tag"),
     }
     source = {"in": LinesSource(tmp_path / "in")}
     run(Job("views", Counting(), source, sinks, on_error="dead_letter"), engine="embedded")
     channels = ds.dataset(tmp_path / "out", partitioning="hive").to_table()["channel"].to_pylist()
     assert sorted(channels) == [" None", "a", "b"]
-    letters = ds.dataset(tmp_path / "letters").to_table().to_pylist()
-    assert [letter["callback"] for letter in letters] == ["on_event", "on_event"]
-    assert all("EncodeError: views: cannot store View(" in letter["error"] for letter in letters)
+    failed = ds.dataset(tmp_path / "failed").to_table().to_pylist()
+    assert [letter["callback"] for letter in failed] == ["on_event", "on_event"]
+    assert all("EncodeError: views: cannot store View(" in letter["error"] for letter in failed)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_it_is_a_letter_of_its_record_and_the_others_are_read_as_they_were_writt
         (["size"], "partition_by refers to 'size', but values of type double cannot be directory names"),
     ],
 )
-def test_fields_that_cannot_name_directories_are_told_before_the_run(tmp_path: Path, names: Any, why: str) -> None:
+def test_fields_that_cannot_name_directories_are_an_error_before_the_run(tmp_path: Path, names: Any, why: str) -> None:
     class Row(NamedTuple):
         at: datetime
         day: date
@@ -172,7 +172,7 @@ def test_files_need_a_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [[], 3, "", ["day", "day"]])
-def test_names_that_are_none_are_refused(tmp_path: Path, names: Any) -> None:
+def test_partition_fields_that_are_not_names_are_an_error(tmp_path: Path, names: Any) -> None:
     with pytest.raises(SinkError, match="partition_by"):
         ParquetSink(tmp_path, partition_by=names)
 
@@ -232,13 +232,15 @@ EVERY = pytest.mark.parametrize(
 
 
 @EVERY
-def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reprocessed_batch_leaves_the_files_of_one_commit(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also one that is cut into other parts, or goes to other directories, in this process or another."""
     from amadou_plugins.connectors._last_commits import LastCommits
     from amadou_plugins.connectors.files import part_files
 
     sink = ParquetSink(tmp_path, **settings)
-    commit(sink, batch(sink, 3), [view(channel="kept", views=5)])
+    commit(sink, batch(sink, 3), [view(channel="other", views=5)])
     commit(sink, batch(sink, 4), [view(channel="a", views=n) for n in range(5)], [view(channel="b", views=9)])
 
     for _ in range(2):
@@ -262,7 +264,7 @@ def test_a_commit_that_is_called_again_changes_nothing(tmp_path: Path, settings:
 
 @EVERY
 @pytest.mark.parametrize("renames", [0, 1])
-def test_a_replay_after_a_kill_in_the_middle_of_the_commit(
+def test_a_batch_that_was_killed_in_the_middle_of_its_commit_is_written_once(
     tmp_path: Path, settings: Any, renames: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from amadou_plugins.connectors.files import part_files
@@ -287,7 +289,7 @@ def test_a_replay_after_a_kill_in_the_middle_of_the_commit(
     assert hidden(tmp_path) == []
 
 
-def test_a_sink_travels_with_its_settings(tmp_path: Path) -> None:
+def test_a_pickled_sink_has_its_settings(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path, partition_by=["day"], rows_per_file=3)
     assert pickle.loads(pickle.dumps(sink)) == sink
 
@@ -303,16 +305,18 @@ class Views(Handler):
 
 
 @pytest.mark.spark
-def test_spark_writes_and_reads_them(spark: Any, tmp_path: Path) -> None:
+def test_spark_writes_and_reads_partitioned_files(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(2):
         (tmp_path / "in" / f"{number}.txt").write_text("".join(f"{number * 20 + n}\n" for n in range(20)))
     source = LinesSource(tmp_path / "in", max_files_per_batch=1)
-    played = Job("views", Views(), {"in": source}, {"views": ParquetSink("somewhere")})
+    partitioned = Job("views", Views(), {"in": source}, {"views": ParquetSink("somewhere")})
     text = f"parquet:{tmp_path / 'out'}?partition_by=day&rows_per_file=1000"
 
     run(
-        with_connectors(played, {}, {"views": [text]}), checkpoint=str(tmp_path / "checkpoint"), trigger="available-now"
+        with_connectors(partitioned, {}, {"views": [text]}),
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger="available-now",
     )
 
     rows = spark.read.parquet(str(tmp_path / "out")).collect()

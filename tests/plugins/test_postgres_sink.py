@@ -20,7 +20,7 @@ import pytest
 from attrs import frozen
 from psycopg.sql import SQL, Identifier
 from rich.console import Console
-from tests.services import OwnService
+from tests.services import OwnService, need, own_service
 
 from amadou import (
     DeadLetter,
@@ -98,10 +98,26 @@ class Database:
     def sums(self) -> list[Any]:
         return self.ask("SELECT channel, sum FROM sums ORDER BY id")
 
+    def empty(self) -> None:
+        """Drop what tests have created in the database."""
+        self.ask("DROP SCHEMA IF EXISTS amadou, public CASCADE")
+        self.ask("CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC")
+
+
+@pytest.fixture(scope="module")
+def shared_database() -> Iterator[Database]:
+    server, name = need("PostgreSQL", "AMADOU_POSTGRES"), f"test_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield Database(urlsplit(server)._replace(path=f"/{name}").geturl())
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
 
 @pytest.fixture
-def database(postgres: str) -> Database:
-    return Database(postgres)
+def database(shared_database: Database) -> Iterator[Database]:
+    """A database without tables; to make one for each test takes longer than the test."""
+    yield shared_database
+    shared_database.empty()
 
 
 @pytest.fixture
@@ -111,10 +127,19 @@ def sums(database: Database) -> Database:
     return database
 
 
+@pytest.fixture(scope="module")
+def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnService]:
+    """A PostgreSQL of these tests' own, to stop and start."""
+    need("PostgreSQL", "AMADOU_POSTGRES")
+    yield from own_service("postgres", tmp_path_factory.mktemp("own") / "postgres")
+
+
 @pytest.fixture
 def own_sums(own_postgres: OwnService) -> Database:
     """A database with the table `sums` on a PostgreSQL that the test may stop."""
+    own_postgres.start()  # if the test before has stopped it
     own = Database(own_postgres.url)
+    own.empty()
     own.ask(SUMS)
     return own
 
@@ -167,7 +192,7 @@ def test_an_upsert_replaces_rows_of_the_same_key(sums: Database) -> None:
     assert sums.ask("SELECT seen FROM sums WHERE channel = 'a'") == [(START,)]
 
 
-def test_the_last_value_of_a_key_in_a_batch_wins_whatever_part_it_is_in(sums: Database) -> None:
+def test_the_last_value_of_a_key_in_a_batch_wins_in_any_part(sums: Database) -> None:
     sink = checked(sums.sink("sums", upsert_key="channel"))
     into = batch(sink)
     many = [Sum("a", number) for number in range(2500)]
@@ -179,7 +204,7 @@ def test_the_last_value_of_a_key_in_a_batch_wins_whatever_part_it_is_in(sums: Da
     assert sorted(sums.sums()) == [("a", 2499), ("b", 1), ("c", 3)]
 
 
-def test_an_upsert_by_all_columns_keeps_what_is_there(database: Database) -> None:
+def test_an_upsert_by_all_columns_leaves_rows_unchanged(database: Database) -> None:
     database.ask("CREATE TABLE pairs (channel text, sum bigint, UNIQUE (sum, channel))")
     sink = database.sink("pairs", upsert_key="channel,sum")
 
@@ -201,7 +226,7 @@ def test_values_keep_their_order(database: Database) -> None:
     assert database.sums() == [("a", n) for n in range(2001)] + [("b", n) for n in range(1001)]
 
 
-def test_long_values_come_whole(database: Database) -> None:
+def test_long_values_are_stored_whole(database: Database) -> None:
     database.ask("CREATE TABLE sums (id serial, channel text, sum bigint)")
     texts = [character * (700 << 10) for character in 'a"\\ü\n']
 
@@ -271,7 +296,9 @@ EAST = timezone(timedelta(hours=2))
         (Point, Point(1, 2), "pair", "(1,2)"),
     ],
 )
-def test_values_come_out_as_they_went_in(database: Database, type_: Any, value: Any, column: str, held: Any) -> None:
+def test_a_column_stores_the_value_of_a_field(
+    database: Database, type_: Any, value: Any, column: str, held: Any
+) -> None:
     database.ask(
         "CREATE DOMAIN small_text AS varchar(9); CREATE DOMAIN local_time AS timestamp; "
         "CREATE TYPE mood AS ENUM ('happy'); CREATE TYPE pair AS (x integer, y integer)"
@@ -311,7 +338,9 @@ def test_values_come_out_as_they_went_in(database: Database, type_: Any, value: 
         (Colour, "integer"),
     ],
 )
-def test_a_type_that_a_column_does_not_take_is_told_before_the_run(database: Database, type_: Any, column: str) -> None:
+def test_a_type_that_does_not_fit_its_column_is_an_error_before_the_run(
+    database: Database, type_: Any, column: str
+) -> None:
     database.ask(f"CREATE TABLE held (value {column})")
     port = attrs.make_class("Held", {"value": attrs.field(type=type_)}, frozen=True)
 
@@ -363,13 +392,13 @@ def suggested(sink: PostgresSink, type_: Any) -> str:
     """The definition of the table that `check` says is missing."""
     with pytest.raises(
         SinkError, match=r"the database .* has no table .*: correct the name, or create the table:"
-    ) as told:
+    ) as caught:
         sink.check("port", type_)
-    return str(told.value).partition("\n")[2]
+    return str(caught.value).partition("\n")[2]
 
 
 @pytest.mark.parametrize("type_", [Everything, DeadLetter, LateEvent, Sum, Point])
-def test_a_missing_table_is_told_with_one_that_fits(database: Database, type_: Any) -> None:
+def test_the_error_of_a_missing_table_has_a_statement_that_creates_it(database: Database, type_: Any) -> None:
     sink = database.sink("missing")
 
     database.ask(suggested(sink, type_))
@@ -378,15 +407,15 @@ def test_a_missing_table_is_told_with_one_that_fits(database: Database, type_: A
 
 
 def test_all_missing_tables_of_a_job_are_named_at_once(database: Database) -> None:
-    both = attrs.evolve(job(database.sink("sums"), []), sinks={"sums": [database.sink("gone"), database.sink("lost")]})
-    with pytest.raises(SinkError) as told:
+    both = attrs.evolve(job(database.sink("sums"), []), sinks={"sums": [database.sink("other"), database.sink("lost")]})
+    with pytest.raises(SinkError) as caught:
         run(both, engine="embedded")
-    for name in ("gone", "lost"):
-        assert f" has no table {name}: correct the name" in str(told.value)
-        assert f'CREATE TABLE "{name}" (' in str(told.value)
+    for name in ("other", "lost"):
+        assert f" has no table {name}: correct the name" in str(caught.value)
+        assert f'CREATE TABLE "{name}" (' in str(caught.value)
 
 
-def test_the_table_that_is_suggested_holds_everything(database: Database) -> None:
+def test_the_suggested_table_stores_values_of_each_type(database: Database) -> None:
     sink = database.sink("missing", upsert_key=("name", "id"))
     database.ask(suggested(sink, Everything))
 
@@ -410,12 +439,12 @@ def test_types_with_fields_become_rows(sums: Database, type_: Any, value: Any) -
 
 
 @pytest.mark.parametrize("type_", [int, dict[str, int], Any, list[Sum]])
-def test_a_type_without_fields_is_refused(sums: Database, type_: Any) -> None:
+def test_a_type_without_fields_is_an_error(sums: Database, type_: Any) -> None:
     with pytest.raises(SinkError, match=r"the type of port 'sums' has no fields .* attrs class"):
         sums.sink("sums").check("sums", type_)
 
 
-def test_names_may_be_any(database: Database) -> None:
+def test_tables_and_columns_can_have_any_name(database: Database) -> None:
     Odd = TypedDict("Odd", {'a "b" 50%{}': int, "place": int, "Order": str, "c0": int, "number": int})
     value: Any = {'a "b" 50%{}': 1, "place": 2, "Order": "x", "c0": 3, "number": 4}
     database.ask('CREATE SCHEMA "My schema"')
@@ -432,7 +461,7 @@ def test_names_may_be_any(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "settings", "told"),
+    ("table", "settings", "error"),
     [
         ("channel text", {}, r"the field sum has no column: run ALTER TABLE \"sums\" ADD COLUMN \"sum\" bigint"),
         (
@@ -461,17 +490,17 @@ def test_names_may_be_any(database: Database) -> None:
         ),
     ],
 )
-def test_a_table_that_does_not_fit_is_told_before_the_run(
-    database: Database, table: str, settings: dict[str, Any], told: str
+def test_a_table_that_does_not_fit_is_an_error_before_the_run(
+    database: Database, table: str, settings: dict[str, Any], error: str
 ) -> None:
     database.ask(f"CREATE TABLE sums ({table})")
 
-    with pytest.raises(SinkError, match=told):
+    with pytest.raises(SinkError, match=error):
         run(job(database.sink("sums", **settings), ["a 1"]), engine="embedded")
     assert database.ask("SELECT * FROM sums") == []
 
 
-def test_a_key_that_may_be_none_is_refused(database: Database) -> None:
+def test_an_upsert_key_that_can_be_none_is_an_error(database: Database) -> None:
     database.ask("CREATE TABLE sums (channel text UNIQUE, sum bigint)")
     with pytest.raises(
         SinkError, match="channel in upsert_key can be None, which matches no row: remove None from its type"
@@ -479,31 +508,31 @@ def test_a_key_that_may_be_none_is_refused(database: Database) -> None:
         database.sink("sums", upsert_key="channel").check("sums", MaybeSum)
 
 
-def test_all_that_does_not_fit_is_told_at_once(database: Database) -> None:
+def test_one_error_names_everything_that_does_not_fit(database: Database) -> None:
     database.ask("CREATE TABLE sums (sum date, day date NOT NULL)")
 
-    with pytest.raises(SinkError) as told:
+    with pytest.raises(SinkError) as caught:
         database.sink("sums").check("sums", Sum)
 
-    assert str(told.value).count("\n  - ") == 3
+    assert str(caught.value).count("\n  - ") == 3
 
 
-def test_a_wrong_password_is_told_and_not_shown(sums: Database) -> None:
+def test_a_wrong_password_is_an_error_that_does_not_show_it(sums: Database) -> None:
     sink = sums.sink("sums", password=Secret("not-the-password"))
 
-    with pytest.raises(SinkError, match=r"password authentication failed .* Check username= and password=") as told:
+    with pytest.raises(SinkError, match=r"password authentication failed .* Check username= and password=") as caught:
         sink.check("sums", Sum)
 
-    assert "not-the-password" not in repr(told.value)
+    assert "not-the-password" not in repr(caught.value)
     assert "not-the-password" not in repr(sink)
 
 
-def test_no_password_is_told(sums: Database) -> None:
+def test_a_missing_password_is_an_error(sums: Database) -> None:
     with pytest.raises(SinkError, match=r"no password supplied\. Check username= and password="):
         sums.sink("sums", password=None).check("sums", Sum)
 
 
-def test_no_connection_is_told_at_once() -> None:
+def test_a_database_that_does_not_answer_the_check_is_an_error_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
 
@@ -511,7 +540,7 @@ def test_no_connection_is_told_at_once() -> None:
         PostgresSink(f"postgresql://127.0.0.1:{port}/x", "sums").check("sums", Sum)
 
 
-def test_a_missing_psycopg_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_psycopg_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
     with pytest.raises(SinkError, match=r"needs psycopg: run pip install 'amadou\[postgres\]'"):
@@ -528,46 +557,48 @@ def nobody(sums: Database) -> Iterator[PostgresSink]:
     sums.ask(f"DROP ROLE {name}")
 
 
-def test_missing_rights_are_told_with_those_that_help(sums: Database, nobody: PostgresSink) -> None:
-    told = []
+def test_the_error_of_a_missing_right_has_the_statement_that_grants_it(sums: Database, nobody: PostgresSink) -> None:
+    errors = []
     for _ in range(3):
-        with pytest.raises(SinkError) as refused:
+        with pytest.raises(SinkError) as caught:
             nobody.check("sums", Sum)
-        told.append(str(refused.value))
-        for right in told[-1].partition(" run ")[2].split("; "):
+        errors.append(str(caught.value))
+        for right in errors[-1].partition(" run ")[2].split("; "):
             sums.ask(right)
-        if len(told) == 1:  # else the sink may make its schema itself
+        if len(errors) == 1:  # else the sink may make its schema itself
             checked(sums.sink("sums"))
 
     checked(nobody)
     commit(nobody, batch(nobody), Sum("a", 1))
 
     assert sums.sums() == [("a", 1)]
-    assert [text.partition("reports: ")[2].partition(";")[0].split(" for ")[1] for text in told] == [
+    assert [text.partition("reports: ")[2].partition(";")[0].split(" for ")[1] for text in errors] == [
         f"database {sums.address.rpartition('/')[2]}",
         "schema amadou",
         "table sums",
     ]
 
 
-def test_in_a_schema_that_an_administrator_made_the_sink_makes_its_tables(sums: Database, nobody: PostgresSink) -> None:
+def test_the_sink_creates_its_tables_in_a_schema_that_an_administrator_created(
+    sums: Database, nobody: PostgresSink
+) -> None:
     sums.ask("CREATE SCHEMA amadou")
-    told = []
+    errors = []
     for _ in range(2):
-        with pytest.raises(SinkError) as refused:
+        with pytest.raises(SinkError) as caught:
             nobody.check("sums", Sum)
-        told.append(str(refused.value).partition(" run ")[2])
-        for right in told[-1].split("; "):
+        errors.append(str(caught.value).partition(" run ")[2])
+        for right in errors[-1].split("; "):
             sums.ask(right)
 
     checked(nobody)
 
-    assert "ON SCHEMA amadou" in told[0]
-    assert "sums" in told[1]
+    assert "ON SCHEMA amadou" in errors[0]
+    assert "sums" in errors[1]
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "error"),
     [
         ({"url": "postgresql://me:hunter22@host/x"}, "does not accept a password in its url"),
         ({"url": "postgresql://host/x?password=hunter22"}, "does not accept a password in its url"),
@@ -584,11 +615,11 @@ def test_in_a_schema_that_an_administrator_made_the_sink_makes_its_tables(sums: 
         ({"give_up_after": 5}, "give_up_after must be a positive timedelta"),
     ],
 )
-def test_a_setting_of_no_use_is_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(SinkError, match=told) as refused:
+def test_an_unusable_setting_is_an_error(settings: dict[str, Any], error: str) -> None:
+    with pytest.raises(SinkError, match=error) as caught:
         PostgresSink(**{"url": "postgresql://host/x", "table": "sums", **settings})
 
-    assert "hunter22" not in str(refused.value)
+    assert "hunter22" not in str(caught.value)
 
 
 def test_settings_may_be_parameters(sums: Database) -> None:
@@ -646,7 +677,7 @@ def test_a_commit_that_is_replayed_changes_nothing(sums: Database) -> None:
     assert sums.ask("SELECT * FROM amadou.staging") == []
 
 
-def test_runs_and_ports_do_not_take_each_others_batches_for_their_own(database: Database) -> None:
+def test_batches_of_the_same_number_from_other_runs_and_ports_are_written(database: Database) -> None:
     database.ask("CREATE TABLE sums (id serial, channel text, sum bigint)")
     sink = checked(database.sink("sums"))
 
@@ -668,7 +699,7 @@ def test_a_port_may_lead_to_several_tables(database: Database) -> None:
     assert database.ask("SELECT channel, sum FROM others ORDER BY id") == [("a", 1), ("b", 2)]
 
 
-def test_nothing_shows_before_the_commit(sums: Database) -> None:
+def test_rows_are_not_visible_before_the_commit(sums: Database) -> None:
     sink = checked(sums.sink("sums"))
     into = batch(sink)
 
@@ -679,7 +710,7 @@ def test_nothing_shows_before_the_commit(sums: Database) -> None:
     assert (before, sums.sums()) == ([], [("a", 1)])
 
 
-def test_of_two_attempts_at_a_part_the_one_that_is_told_counts(sums: Database) -> None:
+def test_of_two_attempts_at_a_part_the_one_that_is_committed_counts(sums: Database) -> None:
     sink = checked(sums.sink("sums"))
     into = batch(sink)
     one, two = sink.open(into, "00000"), sink.open(into, "00000")
@@ -693,7 +724,7 @@ def test_of_two_attempts_at_a_part_the_one_that_is_told_counts(sums: Database) -
     assert sums.ask("SELECT * FROM amadou.staging") == []
 
 
-def test_an_attempt_that_comes_after_the_commit_goes_with_the_next(sums: Database) -> None:
+def test_the_rows_of_an_attempt_after_the_commit_are_removed_with_the_next_commit(sums: Database) -> None:
     sink = checked(sums.sink("sums"))
     commit(sink, batch(sink, 0), Sum("a", 1))
     stored(sink, batch(sink, 0), Sum("a", 1))
@@ -704,7 +735,7 @@ def test_an_attempt_that_comes_after_the_commit_goes_with_the_next(sums: Databas
     assert sums.ask("SELECT * FROM amadou.staging") == []
 
 
-def test_what_a_killed_driver_left_goes_with_the_replay(sums: Database) -> None:
+def test_the_staged_rows_of_a_killed_driver_are_removed_when_the_batch_is_reprocessed(sums: Database) -> None:
     sink = checked(sums.sink("sums"))
     stored(sink, batch(sink), Sum("a", 1))
 
@@ -714,7 +745,7 @@ def test_what_a_killed_driver_left_goes_with_the_replay(sums: Database) -> None:
     assert sums.ask("SELECT * FROM amadou.staging") == []
 
 
-def test_an_old_driver_neither_writes_nor_harms_what_its_follower_does(sums: Database) -> None:
+def test_an_old_driver_neither_writes_nor_removes_rows_of_its_successor(sums: Database) -> None:
     sink = checked(sums.sink("sums", upsert_key="channel"))
     old = stored(sink, batch(sink, 0), Sum("a", 1))
     commit(sink, batch(sink, 0), Sum("a", 1))
@@ -728,7 +759,7 @@ def test_an_old_driver_neither_writes_nor_harms_what_its_follower_does(sums: Dat
     assert (between, sums.sums()) == ([("a", 2)], [("a", 3)])
 
 
-def test_of_drivers_that_commit_a_batch_at_the_same_time_one_does(database: Database) -> None:
+def test_one_of_several_drivers_that_commit_a_batch_at_the_same_time_writes_it(database: Database) -> None:
     database.ask("CREATE TABLE sums (id serial, channel text, sum bigint)")
     sink = checked(database.sink("sums"))
     for number in range(5):
@@ -756,12 +787,12 @@ def test_of_drivers_that_commit_a_batch_at_the_same_time_one_does(database: Data
     assert database.sums() == [("a", number) for number in range(5)]
 
 
-def test_a_driver_waits_for_another_that_is_at_the_same_batch(sums: Database) -> None:
+def test_a_driver_waits_while_another_commits_the_same_batch(sums: Database) -> None:
     sink = checked(sums.sink("sums"))
     into = batch(sink)
     part = stored(sink, into, Sum("a", 1))
     follower = threading.Thread(target=sink.commit, args=(into, [part]))
-    with psycopg.connect(sums.raw) as other:  # has noted the batch, and is at its rows
+    with psycopg.connect(sums.raw) as other:  # has stored the number of the batch, and writes its rows
         other.execute("INSERT INTO amadou.batches VALUES ('run', 'sums → sums', 'job', 0)")
         follower.start()
         while not sums.ask(WAITING):
@@ -772,22 +803,22 @@ def test_a_driver_waits_for_another_that_is_at_the_same_batch(sums: Database) ->
     assert sums.sums() == [("a", 1)]
 
 
-def test_a_batch_whose_staged_rows_vanished_is_not_written_and_can_be_played_again(sums: Database) -> None:
+def test_a_batch_whose_staged_rows_are_missing_is_not_written_and_can_be_reprocessed(sums: Database) -> None:
     sink = checked(sums.sink("sums"))
     into = batch(sink)
-    gone = stored(sink, into, Sum("a", 1), part="00000")
+    missing = stored(sink, into, Sum("a", 1), part="00000")
     sums.ask("DELETE FROM amadou.staging")
     there = stored(sink, into, Sum("b", 2), part="00001")
 
     with pytest.raises(SinkError, match=r"amadou.staging has 1 of the 2 rows of batch 0: .* Restart the job"):
-        sink.commit(into, [gone, there])
+        sink.commit(into, [missing, there])
     before = sums.sums()
     commit(sink, into, Sum("a", 1), Sum("b", 2))
 
     assert (before, sums.sums()) == ([], [("a", 1), ("b", 2)])
 
 
-def test_leftovers_of_runs_that_never_came_back_go_after_a_week(sums: Database) -> None:
+def test_staged_rows_of_other_runs_are_removed_after_a_week(sums: Database) -> None:
     sink = checked(sums.sink("sums"))
     stored(sink, batch(sink, run="old"), Sum("a", 1))
     stored(sink, batch(sink, run="young"), Sum("a", 1))
@@ -798,7 +829,7 @@ def test_leftovers_of_runs_that_never_came_back_go_after_a_week(sums: Database) 
     assert sums.ask("SELECT run FROM amadou.staging") == [("young",)]
 
 
-def test_a_part_that_is_given_up_leaves_nothing(sums: Database) -> None:
+def test_an_aborted_part_leaves_no_rows(sums: Database) -> None:
     sink = checked(sums.sink("sums"))
     into = batch(sink)
     writer = sink.open(into, "00000")
@@ -827,7 +858,7 @@ class Loose:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "error"),
     [
         (Loose("a", "many"), 'invalid input syntax for type bigint: "many"; check the column sum'),
         (Loose("a", None), 'null value in column "sum" .* check the column sum'),
@@ -837,22 +868,24 @@ class Loose:
         (Loose("twice", 1), r'violates unique constraint "sums_channel_key"; Key \(channel\)=\(twice\) already exists'),
     ],
 )
-def test_a_value_that_is_refused_ends_the_run_at_once_with_postgresqls_words(
-    database: Database, caplog: pytest.LogCaptureFixture, value: Any, told: str
+def test_a_value_that_postgresql_rejects_ends_the_run_at_once_with_its_message(
+    database: Database, caplog: pytest.LogCaptureFixture, value: Any, error: str
 ) -> None:
     database.ask("CREATE TABLE sums (channel varchar(9) UNIQUE, sum bigint NOT NULL)")
     database.ask("ALTER TABLE sums ADD CONSTRAINT small CHECK (sum < 1e9)")
     sink = checked(database.sink("sums"), Loose)
     into = batch(sink, type_=Loose)
 
-    with pytest.raises(SinkError, match=rf"'sums'\): PostgreSQL reports: .*{told}"):
+    with pytest.raises(SinkError, match=rf"'sums'\): PostgreSQL reports: .*{error}"):
         commit(sink, into, Loose("twice", 1), Loose("fine", 2), value)
 
     assert database.ask("SELECT * FROM sums") == []
     assert caplog.records == []
 
 
-def test_a_value_that_no_index_can_hold_is_refused_at_once(sums: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_value_that_is_too_long_for_an_index_ends_the_run_at_once(
+    sums: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     sink = checked(sums.sink("sums"))
     text = "".join(uuid4().hex for _ in range(500))
 
@@ -862,7 +895,7 @@ def test_a_value_that_no_index_can_hold_is_refused_at_once(sums: Database, caplo
     assert caplog.records == []
 
 
-def test_a_column_that_went_during_the_run_is_told(sums: Database) -> None:
+def test_a_column_that_was_dropped_during_the_run_is_an_error(sums: Database) -> None:
     sink = checked(sums.sink("sums"))
     sums.ask("ALTER TABLE sums DROP COLUMN sum")
 
@@ -870,7 +903,7 @@ def test_a_column_that_went_during_the_run_is_told(sums: Database) -> None:
         commit(sink, batch(sink), Sum("a", 1))
 
 
-def test_a_codec_that_hides_the_fields_is_refused(sums: Database) -> None:
+def test_a_port_with_a_codec_is_an_error(sums: Database) -> None:
     class Port(Sums):
         sums = SinkSpec(Sum, codec=PostgresSink("postgresql://x/y", "z").codec(Sum))
 
@@ -904,28 +937,28 @@ class Failing(Handler):
         raise ValueError("bad")
 
 
-def test_dead_letters_become_rows_also_with_characters_that_postgresql_has_no_form_for(sums: Database) -> None:
-    letters = sums.sink("letters")
-    sums.ask(suggested(letters, DeadLetter))
+def test_dead_letters_become_rows_even_with_characters_that_postgresql_cannot_store(sums: Database) -> None:
+    table = sums.sink("dead")
+    sums.ask(suggested(table, DeadLetter))
     records = [[1, "nul \0 \\u0000 \\"], "no record"]
     dead = Job(
         "failing",
         Failing(),
         {"in": MemorySource(records)},
-        {"sums": sums.sink("sums"), "dead_letters": letters},
+        {"sums": sums.sink("sums"), "dead_letters": table},
         on_error="dead_letter",
     )
 
     run(dead, engine="embedded")
 
-    rows = sums.ask("SELECT callback, error, key, timestamp, record FROM letters ORDER BY callback DESC")
+    rows = sums.ask("SELECT callback, error, key, timestamp, record FROM dead ORDER BY callback DESC")
     assert [row[:4] for row in rows] == [
         ("on_event", "ValueError: bad", ["k", 1], START + timedelta(minutes=1)),
         ("key_event", rows[1][1], None, None),
     ]
     assert rows[0][4]["value"] == [1, "nul \ufffd \\u0000 \\"]
     assert rows[1][4] == "no record"
-    assert all(type(packed) is bytes and packed for (packed,) in sums.ask("SELECT packed FROM letters"))
+    assert all(type(packed) is bytes and packed for (packed,) in sums.ask("SELECT packed FROM dead"))
 
 
 # PostgreSQL comes and goes
@@ -957,7 +990,7 @@ def on_warning() -> Iterator[Callable[[Callable[[], None]], None]]:
         logging.getLogger("amadou").removeHandler(handler)
 
 
-def test_a_run_waits_for_a_postgresql_that_is_down_and_says_so(
+def test_a_run_waits_for_a_postgresql_that_is_down_and_logs_it(
     own_postgres: OwnService, own_sums: Database, on_warning: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = checked(own_sums.sink("sums"))
@@ -973,13 +1006,13 @@ def test_a_run_waits_for_a_postgresql_that_is_down_and_says_so(
     sink.commit(into, [part])
 
     assert own_sums.sums() == [("a", 1)]
-    told = [record.getMessage() for record in caplog.records if record.name == "amadou"]
-    assert ["waits and retries for up to 300 s" in text for text in told] == [True, False, True, False]
-    assert "Connection refused" in told[0]
-    assert "PostgreSQL answers again" in told[1]
+    warnings = [record.getMessage() for record in caplog.records if record.name == "amadou"]
+    assert ["waits and retries for up to 300 s" in text for text in warnings] == [True, False, True, False]
+    assert "Connection refused" in warnings[0]
+    assert "PostgreSQL answers again" in warnings[1]
 
 
-def test_a_connection_that_breaks_in_the_commit_is_made_again(
+def test_a_connection_that_breaks_in_the_commit_is_opened_again(
     sums: Database, on_warning: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = checked(sums.sink("sums"))
@@ -998,7 +1031,9 @@ def test_a_connection_that_breaks_in_the_commit_is_made_again(
     assert "terminating connection due to administrator command" in caplog.records[0].getMessage()
 
 
-def test_a_crash_between_staging_and_commit_loses_nothing(own_postgres: OwnService, own_sums: Database) -> None:
+def test_a_crash_of_postgresql_between_staging_and_commit_loses_no_rows(
+    own_postgres: OwnService, own_sums: Database
+) -> None:
     sink = checked(own_sums.sink("sums"))
     commit(sink, batch(sink, 0), Sum("a", 1))
     part = stored(sink, batch(sink, 1), Sum("b", 2))
@@ -1014,7 +1049,7 @@ def test_a_crash_between_staging_and_commit_loses_nothing(own_postgres: OwnServi
     assert own_sums.sums() == [("a", 1), ("b", 2)]
 
 
-def test_a_run_gives_up_in_the_end(own_postgres: OwnService, own_sums: Database) -> None:
+def test_a_run_fails_after_the_time_to_give_up(own_postgres: OwnService, own_sums: Database) -> None:
     sink = checked(own_sums.sink("sums", give_up_after=timedelta(seconds=0.2)))
     into = batch(sink)
     own_postgres.stop()
@@ -1050,7 +1085,7 @@ class Outage:
 
 
 @pytest.mark.spark
-def test_on_spark_nothing_is_lost_or_twice_when_postgresql_goes_down_and_comes_back(
+def test_on_spark_each_row_is_there_once_after_an_outage_of_postgresql(
     spark: Any, tmp_path: Path, own_postgres: OwnService, own_sums: Database
 ) -> None:
     own_sums.ask("ALTER TABLE sums DROP CONSTRAINT sums_pkey")
@@ -1070,7 +1105,7 @@ def test_on_spark_nothing_is_lost_or_twice_when_postgresql_goes_down_and_comes_b
             super().on_event(subject, event)
             self.last.collect(subject, Sum(subject.key, event.value))
 
-    playing = Job(
+    job_of_sums = Job(
         "sums",
         Both(),
         {"in": LinesSource(views, max_files_per_batch=1)},
@@ -1078,7 +1113,7 @@ def test_on_spark_nothing_is_lost_or_twice_when_postgresql_goes_down_and_comes_b
         plugins=[outage],
     )
 
-    start(playing, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now").await_termination()
+    start(job_of_sums, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now").await_termination()
 
     outage.knocked.join()
     assert sorted(own_sums.sums()) == sorted((f"c{key}", number) for key in range(50) for number in range(4))
@@ -1087,7 +1122,7 @@ def test_on_spark_nothing_is_lost_or_twice_when_postgresql_goes_down_and_comes_b
 
 
 @pytest.mark.spark
-def test_on_spark_a_run_that_ended_between_staging_and_commit_goes_on_from_there(
+def test_on_spark_a_batch_whose_staged_rows_are_missing_is_reprocessed_by_the_next_run(
     spark: Any, tmp_path: Path, sums: Database
 ) -> None:
     sums.ask("ALTER TABLE sums DROP CONSTRAINT sums_pkey")
@@ -1101,13 +1136,13 @@ def test_on_spark_a_run_that_ended_between_staging_and_commit_goes_on_from_there
 
     checkpoint = str(tmp_path / "checkpoint")
     emptied = Emptied(sink.url, sink.table, username=sink.username, password=sink.password)
-    playing = Job("sums", Sums(), {"in": source}, {"sums": emptied})
+    job_of_sums = Job("sums", Sums(), {"in": source}, {"sums": emptied})
     with pytest.raises((SinkError, RunError), match="Restart the job"):
-        start(playing, spark, checkpoint=checkpoint).await_termination()
+        start(job_of_sums, spark, checkpoint=checkpoint).await_termination()
     before = sums.sums()
 
     source.add("a 3")
-    start(attrs.evolve(playing, sinks={"sums": sink}), spark, checkpoint=checkpoint).await_termination()
+    start(attrs.evolve(job_of_sums, sinks={"sums": sink}), spark, checkpoint=checkpoint).await_termination()
 
     assert before == []
     assert sorted(sums.sums()) == [("a", 1), ("a", 3), ("b", 2)]

@@ -1,4 +1,4 @@
-"""What Prometheus sees of runs."""
+"""Metrics of runs that Prometheus scrapes."""
 
 import re
 import socket
@@ -55,8 +55,8 @@ class Reminding(Handler):
 
 
 class Scraping:
-    """Reads what is served, after each batch and before the run's end. To be named before the endpoint, so that it sees
-    what is served at the end.
+    """Scrapes the endpoint after each batch and before the end of the run. Must precede the endpoint in `plugins`, so
+    that the endpoint still serves at the end.
     """
 
     def __init__(self, endpoint: PrometheusEndpoint) -> None:
@@ -73,7 +73,7 @@ class Scraping:
 
 
 def scraped(endpoint: PrometheusEndpoint) -> dict[str, float]:
-    """The samples that an endpoint serves, by name and labels."""
+    """Return the samples that an endpoint serves, by name and labels."""
     assert endpoint.url is not None
     with urlopen(endpoint.url) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
@@ -89,13 +89,13 @@ def job(*records: int, name: str = "views", plugins: Any = ()) -> Job:
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
-    """A port at which something else listens."""
+def used_port() -> Iterator[int]:
+    """A port on which another server listens."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield other.getsockname()[1]
 
 
-def test_a_runs_metrics_are_served_while_it_lasts() -> None:
+def test_metrics_of_a_run_are_served_during_the_run() -> None:
     endpoint = PrometheusEndpoint(port=0)
     scraping = Scraping(endpoint)
     run(job(1, 2, 4, plugins=[scraping, endpoint]), engine="embedded")
@@ -131,18 +131,18 @@ def test_a_runs_metrics_are_served_while_it_lasts() -> None:
 
 
 @pytest.mark.parametrize("records", [[1], [-1]], ids=["a run that ends", "a run that fails"])
-def test_the_port_is_free_again_after(records: list[int]) -> None:
+def test_the_port_of_the_endpoint_is_free_after_the_run(records: list[int]) -> None:
     endpoint = PrometheusEndpoint(port=0)
     urls: list[Any] = []
 
-    class Noting:
+    class RecordingUrl:
         @hookimpl(trylast=True)
         def amadou_run_started(self) -> None:
             urls.append(endpoint.url)
 
     for _ in range(2):
         try:
-            run(job(*records, plugins=[endpoint, Noting()]), engine="embedded")
+            run(job(*records, plugins=[endpoint, RecordingUrl()]), engine="embedded")
         except CallbackError:
             assert records == [-1]
         assert endpoint.url is None
@@ -152,7 +152,7 @@ def test_the_port_is_free_again_after(records: list[int]) -> None:
     assert len(urls) == 2
 
 
-def test_a_run_after_the_last_one_begins_at_zero() -> None:
+def test_metrics_of_the_next_run_begin_at_zero() -> None:
     endpoint = PrometheusEndpoint(port=0)
     scraping = Scraping(endpoint)
     for _ in range(2):
@@ -160,27 +160,29 @@ def test_a_run_after_the_last_one_begins_at_zero() -> None:
         assert scraping.seen[-1]["amadou_events_total job=views"] == 1
 
 
-def test_a_port_that_is_taken_ends_the_run_before_its_first_batch(taken: int) -> None:
-    written = job(1, plugins=[PrometheusEndpoint(taken)])
+def test_a_used_port_ends_the_run_before_its_first_batch(used_port: int) -> None:
+    written = job(1, plugins=[PrometheusEndpoint(used_port)])
     with pytest.raises(PluginError) as caught:
         run(written, engine="embedded")
-    where = f"metrics cannot be served on 127.0.0.1:{taken}: use a different port or address (Address already in use)"
+    where = (
+        f"metrics cannot be served on 127.0.0.1:{used_port}: use a different port or address (Address already in use)"
+    )
     assert where in str(caught.value)
     assert written.sinks["reminders"].records == []  # type: ignore[attr-defined]
 
 
-def test_an_address_that_is_none_is_told() -> None:
+def test_the_error_for_an_unknown_address_names_it() -> None:
     with pytest.raises(PluginError, match=r"on no\.such\.host\.invalid:0: use a different port or address \(.+\)"):
         run(job(1, plugins=[PrometheusEndpoint(0, "no.such.host.invalid")]), engine="embedded")
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
-def test_a_port_that_is_none_is_refused(port: int) -> None:
+def test_a_port_out_of_range_is_refused(port: int) -> None:
     with pytest.raises(ValueError, match=f"port must be between 0 and 65535, not {port}"):
         PrometheusEndpoint(port)
 
 
-def test_without_the_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_prometheus_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(
         PluginError, match=r"the endpoint needs prometheus-client: run pip install 'amadou\[prometheus\]'"
@@ -188,12 +190,12 @@ def test_without_the_library_one_is_told_what_to_install(monkeypatch: pytest.Mon
         run(job(1, plugins=[PrometheusEndpoint(0)]), engine="embedded")
 
 
-def test_jobs_share_an_endpoint() -> None:
+def test_concurrent_jobs_share_an_endpoint() -> None:
     endpoint = PrometheusEndpoint(0)
     scraping = Scraping(endpoint)
 
     class Nesting:
-        """Runs another job while the first one lasts."""
+        """Runs another job during the first one."""
 
         @hookimpl(trylast=True)
         def amadou_run_started(self) -> None:
@@ -211,7 +213,7 @@ def test_the_metrics_of_a_job_with_stages_name_the_stage() -> None:
     scraping = Scraping(endpoint)
 
     class Own:
-        """Has a metric of each stage, and runs another job beside this one."""
+        """Registers a metric for each stage, and runs another job during this one."""
 
         @hookimpl
         def amadou_register_metrics(self) -> list[Metric]:
@@ -222,7 +224,7 @@ def test_the_metrics_of_a_job_with_stages_name_the_stage() -> None:
             run(job(1, plugins=[endpoint]), engine="embedded")
 
     views = MemorySource([view("/a", 1), view("/odd", 2), view("/a", 61), view("/a", 400)])
-    staged = top_pages(views, on_error="dead_letter", letters=MemorySink(), plugins=[scraping, endpoint, Own()])
+    staged = top_pages(views, on_error="dead_letter", dead_letters=MemorySink(), plugins=[scraping, endpoint, Own()])
     run(staged, engine="embedded")
     first, *_, last = scraping.seen
     of_job = {name.replace(" job=top-pages", ""): number for name, number in last.items() if "job=top-pages" in name}
@@ -255,7 +257,7 @@ def test_the_metrics_of_a_job_with_stages_name_the_stage() -> None:
     assert "amadou_stage_seconds_total job=views stage=keying" in last
 
 
-def test_what_a_gauge_no_longer_has_is_gone() -> None:
+def test_labels_that_a_gauge_no_longer_has_are_removed() -> None:
     class Batches:
         @hookimpl
         def amadou_register_metrics(self) -> list[Metric]:
@@ -292,7 +294,9 @@ job = Job("views", Reminding(), {"in": MemorySource([1])}, {"reminders": MemoryS
 
 
 @pytest.mark.parametrize("by", ["option", "environment"])
-def test_the_command_line_names_a_port(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+def test_the_port_for_metrics_can_be_an_option_or_a_variable(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used_port: int
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
     (tmp_path / "views_with_metrics.py").write_text(JOB_FILE.replace("PORT", port))
@@ -304,12 +308,12 @@ def test_the_command_line_names_a_port(by: str, tmp_path: Path, monkeypatch: pyt
     result = CliRunner().invoke(app, command)
     assert (result.exit_code, 'amadou_events_total{job="views"} 0.0' in result.stdout) == (0, True)
 
-    result = CliRunner().invoke(app, [*command[:4], "--metrics-port", str(taken)])
+    result = CliRunner().invoke(app, [*command[:4], "--metrics-port", str(used_port)])
     assert result.exit_code == 1
-    assert f"metrics cannot be served on 127.0.0.1:{taken}" in result.stderr
+    assert f"metrics cannot be served on 127.0.0.1:{used_port}" in result.stderr
 
 
-def test_the_command_line_names_an_address(tmp_path: Path) -> None:
+def test_the_address_for_metrics_can_be_an_option(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
     text = JOB_FILE.replace("127.0.0.1:PORT", f"127.0.0.2:{port}")
@@ -323,7 +327,7 @@ def test_the_command_line_names_an_address(tmp_path: Path) -> None:
     assert "--metrics-host needs --metrics-port" in result.stderr
 
 
-def test_figures_of_stored_state_are_metrics() -> None:
+def test_sizes_of_stored_state_are_metrics() -> None:
     figures = {
         "state_entries": 1,
         "state_bytes": 2,
@@ -346,7 +350,7 @@ def test_figures_of_stored_state_are_metrics() -> None:
     }
 
 
-def test_the_page_shows_every_metric_of_amadou() -> None:
+def test_the_page_on_metrics_lists_each_metric_of_amadou() -> None:
     endpoint = PrometheusEndpoint(0)
     scraping = Scraping(endpoint)
     run(job(1, plugins=[scraping, endpoint]), engine="embedded")
@@ -354,7 +358,7 @@ def test_the_page_shows_every_metric_of_amadou() -> None:
     assert served <= set(re.findall(r"`(amadou_\w+)`", PAGE))
 
 
-def test_the_pages_plugin_does_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plugin_on_the_page_on_metrics_works(capsys: pytest.CaptureFixture[str]) -> None:
     (text,) = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "class Shown" in text)
     names: dict[str, Any] = {}
     exec(compile(text, "metrics.md", "exec"), names)

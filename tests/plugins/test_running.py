@@ -16,7 +16,7 @@ class Account(Handler):
     total = RunningSpec(Sum())
     lately = RunningSpec({"mean": MovingAverage(n=2), "n": Count()}, ttl=timedelta(seconds=10))
     best = RunningSpec(TopK(2))
-    told = SinkSpec(tuple)
+    running = SinkSpec(tuple)
 
     def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
         return record
@@ -27,22 +27,22 @@ class Account(Handler):
             assert (state.exists, state.value) == (True, 7.25)
             state.clear()
             assert (state.exists, state.value) == (False, 0)
-            self.told.collect(subject, (self.total.result(subject), self.lately.result(subject)))
+            self.running.collect(subject, (self.total.result(subject), self.lately.result(subject)))
             return
-        running = (self.total.add(subject, event), self.lately.add(subject, event), self.best.add(subject, event))
-        self.told.collect(subject, running)
+        values = (self.total.add(subject, event), self.lately.add(subject, event), self.best.add(subject, event))
+        self.running.collect(subject, values)
 
 
-def played() -> TestRun:
-    return TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"told": MemorySink()}))
+def account_run() -> TestRun:
+    return TestRun(Job("account", Account(), sources={"in": MemorySource()}, sinks={"running": MemorySink()}))
 
 
-def test_running_values_go_on_over_batches_restarts_and_their_time_to_live() -> None:
-    run = played()
+def test_running_values_continue_over_batches_and_restarts_until_they_expire() -> None:
+    run = account_run()
     run.add_records([event(1, 5), event(2, 0.25)]).restart().add_record(event(3, 2)).add_record(event(3, 7, "b"))
     run.add_watermark(at(30)).add_record(event(30, None))
     result = run.run()
-    assert result.records("told") == [
+    assert result.records("running") == [
         (5, {"mean": 5.0, "n": 1}, [5]),
         (5.25, {"mean": 2.625, "n": 2}, [5, 0.25]),
         (7.25, {"mean": 1.125, "n": 3}, [5, 2]),
@@ -52,8 +52,8 @@ def test_running_values_go_on_over_batches_restarts_and_their_time_to_live() -> 
     assert result.state("total", "a") == 0
 
 
-def test_the_state_of_a_running_value_is_what_it_has_come_to() -> None:
-    result = played().add_records([event(1, 5, "a"), event(2, 0.25, "a")]).run()
+def test_the_state_of_a_running_value_is_its_current_result() -> None:
+    result = account_run().add_records([event(1, 5, "a"), event(2, 0.25, "a")]).run()
     assert result.state(Account.total, "a") == 5.25
     assert result.state("lately", "a") == {"mean": 2.625, "n": 2}
     assert result.state("best", "b") == []
@@ -69,19 +69,19 @@ class Lately(Handler):
         self.count.add(subject, event)
 
 
-def test_nothing_stays_of_a_running_value_that_is_gone() -> None:
+def test_a_running_value_that_expired_leaves_no_state() -> None:
     run = TestRun(Job("lately", Lately(), sources={"in": MemorySource()}, sinks={}))
     assert run.add_record(event(1, 5, "a")).run().keys() == ["a"]
     run.add_record(event(30, 1, "b")).add_watermark().end_batch().add_record(event(31, 1, "b"))
     assert run.run().keys() == ["b"]
 
 
-def test_an_accumulator_can_be_put_in_place() -> None:
+def test_a_test_run_can_set_the_accumulator_of_a_running_value() -> None:
     total = Sum()
-    run = played().set_state("total", "a", total.add(total.create(), event(1, 5))).add_record(event(2, 3, "a"))
+    run = account_run().set_state("total", "a", total.add(total.create(), event(1, 5))).add_record(event(2, 3, "a"))
     assert run.run().state("total", "a") == 8
 
 
-def test_a_value_spec_of_an_aggregate_says_what_it_should_be() -> None:
+def test_the_error_for_a_value_spec_of_an_aggregate_suggests_a_running_spec() -> None:
     with pytest.raises(UnsupportedTypeError, match="is not a type, but an aggregate: use a RunningSpec"):
         ValueSpec(Sum()).check()  # type: ignore[arg-type]

@@ -63,19 +63,19 @@ def rows_of(spark: Any, directory: Path) -> list[dict[str, Any]]:
     return [dict(zip(of, row, strict=True)) for of in columns for row in zip(*of.values(), strict=True)]
 
 
-def test_a_job_with_it_is_tested_without_spark() -> None:
-    played, _ = job(SparkSource("rate"), SparkSink("noop"))
-    test = TestRun(played)
+def test_a_test_run_of_a_job_with_a_spark_source_needs_no_spark() -> None:
+    views, _ = job(SparkSource("rate"), SparkSink("noop"))
+    test = TestRun(views)
     test.add_record({"channel": "a", "at": START})
     assert test.run().records("views") == [View("a", START, None, {"a": 1})]
 
 
-def test_the_embedded_engine_cannot_read_it_and_says_so() -> None:
-    played, _ = job(SparkSource("rate"))
+def test_a_spark_source_on_the_embedded_engine_is_an_error() -> None:
+    views, _ = job(SparkSource("rate"))
     with pytest.raises(
         SourceError, match=r"the embedded engine does not support SparkSource\('rate'\): run the job with"
     ):
-        run(played, engine="embedded")
+        run(views, engine="embedded")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_embedded_engine_cannot_read_it_and_says_so() -> None:
         )
     ],
 )
-def test_a_port_that_has_no_columns_is_told_before_the_run(type_: Any, why: str) -> None:
+def test_a_port_whose_type_has_no_columns_is_an_error_before_the_run(type_: Any, why: str) -> None:
     with pytest.raises(SinkError, match=why):
         SparkSink("noop").check("views", type_)
 
@@ -97,16 +97,16 @@ def test_a_batch_without_values_needs_no_spark() -> None:
     sink.commit(SinkBatch("run", "job", "views", 0, sink.codec(int)), [])
 
 
-def test_a_source_ends_where_it_is_told_to() -> None:
+def test_a_spark_source_is_bounded_if_it_is_declared_so() -> None:
     assert not SparkSource("rate").bounded
     assert SparkSource("parquet", bounded=True).bounded
 
 
 def test_options_may_be_parameters_and_secrets() -> None:
     options = {"url": "jdbc:x", "user": Param("USER_NAME"), "password": Param("LOGIN", secret=True)}
-    played, _ = job(SparkSource(Param("FORMAT"), options=options), SparkSink("jdbc", options=options))
-    assert sorted(param.name for param in played.params) == ["FORMAT", "LOGIN", "LOGIN", "USER_NAME", "USER_NAME"]
-    filled = played.with_params({"FORMAT": "jdbc", "USER_NAME": "me", "LOGIN": "hidden-in-options"})
+    views, _ = job(SparkSource(Param("FORMAT"), options=options), SparkSink("jdbc", options=options))
+    assert sorted(param.name for param in views.params) == ["FORMAT", "LOGIN", "LOGIN", "USER_NAME", "USER_NAME"]
+    filled = views.with_params({"FORMAT": "jdbc", "USER_NAME": "me", "LOGIN": "hidden-in-options"})
     source, sink = filled.sources["in"], filled.sinks["views"]
     assert source == SparkSource(
         "jdbc", options={"url": "jdbc:x", "user": "me", "password": Secret("hidden-in-options")}
@@ -115,9 +115,9 @@ def test_options_may_be_parameters_and_secrets() -> None:
 
 
 def test_the_command_line_gives_options_of_any_name() -> None:
-    played, _ = job()
+    views, _ = job()
     named = with_connectors(
-        played,
+        views,
         {"in": "spark:parquet?path=in/&schema=a%20INT&bounded=yes&select=a%20%2B%201&latestFirst=true"},
         {"views": ["spark:jdbc?dbtable=views&password=hidden-on-the-line"]},
     )
@@ -141,19 +141,19 @@ def test_the_command_line_gives_options_of_any_name() -> None:
         "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=hunter22=",
     ],
 )
-def test_an_option_that_would_show_a_password_is_refused(value: str) -> None:
+def test_an_option_that_contains_a_password_is_an_error(value: str) -> None:
     for connector, error in ((SparkSource, SourceError), (SparkSink, SinkError)):
-        told = (
+        message = (
             f"{connector.__name__}: the option 'url' contains a password, which would appear in logs: "
             "pass it in a separate secret option, or make the entire value a Secret or a Param with secret=True"
         )
-        with pytest.raises(error, match=told) as caught:
+        with pytest.raises(error, match=message) as caught:
             connector("jdbc", options={"url": value})
         assert "hunter22" not in str(caught.value)
         assert connector("jdbc", options={"url": Secret(value)}).options == {"url": Secret(value)}
-    played, _ = job(sink=SparkSink("jdbc", options={"url": Param("URL")}))
+    views, _ = job(sink=SparkSink("jdbc", options={"url": Param("URL")}))
     with pytest.raises(SinkError, match="the option 'url' contains a password"):
-        played.with_params({"URL": value})
+        views.with_params({"URL": value})
 
 
 @pytest.mark.parametrize(
@@ -167,18 +167,18 @@ def test_an_option_that_would_show_a_password_is_refused(value: str) -> None:
         "org.apache.kafka.common.security.scram.ScramLoginModule",
     ],
 )
-def test_other_options_are_taken(value: str) -> None:
+def test_options_without_passwords_are_accepted(value: str) -> None:
     assert SparkSink("jdbc", options={"url": value, "number": 5}).options["url"] == value
 
 
 @pytest.mark.spark
-def test_rows_become_dicts(spark: Any, tmp_path: Path) -> None:
+def test_rows_of_a_spark_source_become_dicts(spark: Any, tmp_path: Path) -> None:
     at = "TIMESTAMP '2025-01-01 00:00:00.000007Z'"
     sizes, tags = "named_struct('width', 1, 'height', 2)", "map('x', 1, 'y', 2)"
     selected = f"'a' AS channel, {at} AS at, {sizes} AS sizes, {tags} AS tags, CAST(1.5 AS DECIMAL(9,2)) AS price"
     spark.sql(f"SELECT {selected}").write.parquet(str(tmp_path / "in"))
-    played, rows = job(SparkSource("parquet", options={"path": str(tmp_path / "in")}, schema=COLUMNS, bounded=True))
-    run(played)
+    views, rows = job(SparkSource("parquet", options={"path": str(tmp_path / "in")}, schema=COLUMNS, bounded=True))
+    run(views)
     assert rows.records == [
         {
             "channel": "a",
@@ -191,15 +191,15 @@ def test_rows_become_dicts(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_what_a_record_has_can_be_selected(spark: Any) -> None:
+def test_the_columns_of_records_can_be_selected(spark: Any) -> None:
     source = SparkSource(
         "rate-micro-batch",
         options={"rowsPerBatch": Param("ROWS", type=int), "numPartitions": 1, "startTimestamp": 1_735_689_600_000},
         select=["'a' AS channel", "value + 5 AS number", "DATE '2025-01-01' AS day"],
         bounded=True,
     )
-    played, rows = job(source)
-    run(played, params={"ROWS": "3"})
+    views, rows = job(source)
+    run(views, params={"ROWS": "3"})
     assert rows.records[:3] == [{"channel": "a", "number": number, "day": date(2025, 1, 1)} for number in (5, 6, 7)]
 
 
@@ -216,10 +216,10 @@ def test_what_a_record_has_can_be_selected(spark: Any) -> None:
         (SparkSource("kafka", options={"a": Secret("hidden-in-source")}), "cannot be read: "),
     ],
 )
-def test_a_source_that_spark_cannot_read_is_told(spark: Any, source: SparkSource, why: str) -> None:
-    played, _ = job(source)
+def test_a_source_that_spark_cannot_read_is_an_error_in_one_line(spark: Any, source: SparkSource, why: str) -> None:
+    views, _ = job(source)
     with pytest.raises(SourceError, match=why) as caught:
-        run(played)
+        run(views)
     assert len(str(caught.value).splitlines()) == 1
     assert "hidden-in-source" not in str(caught.value)
 
@@ -227,8 +227,8 @@ def test_a_source_that_spark_cannot_read_is_told(spark: Any, source: SparkSource
 @pytest.mark.spark
 def test_values_are_appended_with_the_columns_of_their_type(spark: Any, tmp_path: Path) -> None:
     for _ in range(2):
-        played, _ = job(sink=SparkSink("parquet", options={"path": str(tmp_path / "out")}))
-        run(played)
+        views, _ = job(sink=SparkSink("parquet", options={"path": str(tmp_path / "out")}))
+        run(views)
     view = {"channel": "a", "at": START, "length": None, "tags": {"a": 1}}
     assert rows_of(spark, tmp_path / "out") == [view, view]
 
@@ -248,7 +248,7 @@ def test_values_of_a_port_with_a_codec_of_its_own_become_json(spark: Any, tmp_pa
 
 
 @pytest.mark.spark
-def test_a_sink_that_spark_cannot_write_is_told_and_its_options_are_not(spark: Any, tmp_path: Path) -> None:
+def test_the_error_of_a_sink_that_spark_cannot_write_does_not_show_secret_options(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     hidden = Secret(str(tmp_path / "file-hidden-in-sink"))
     hidden_url = Secret("jdbc:none:hidden-in-sink")

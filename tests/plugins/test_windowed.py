@@ -1,4 +1,4 @@
-"""A handler that is nothing but a window, and mistakes in settings of windows."""
+"""Handlers that consist of a window, and errors in settings of windows."""
 
 import json
 from datetime import timedelta
@@ -37,7 +37,7 @@ def line(second: int, **fields: Any) -> bytes:
     return json.dumps({"timestamp": at(second).isoformat(), **fields}).encode()
 
 
-def test_a_window_of_records_needs_no_code() -> None:
+def test_windowed_makes_a_handler_from_a_window() -> None:
     window = TumblingWindow(60 * SECOND, {"n": Count(), "mean": Mean("ms")})
     run = run_of(windowed(key="page", timestamp="timestamp", window=window))
     run.add_records([line(1, page="a", ms=1), line(2, page="a", ms=2), line(3, page="b", ms=7)]).add_watermark(at(60))
@@ -47,7 +47,7 @@ def test_a_window_of_records_needs_no_code() -> None:
     ]
 
 
-def test_a_window_serves_several_handlers() -> None:
+def test_several_handlers_can_have_the_same_window() -> None:
     window = TumblingWindow(60 * SECOND)
     for key in ("page", "user"):
         run = run_of(windowed(key=key, timestamp="timestamp", window=window)).add_record(line(1, page="a", user="b"))
@@ -58,7 +58,7 @@ RECORD = {"page": "a", "timestamp": at(1).isoformat(), "ms": 5, "user": 7}
 
 
 @pytest.mark.parametrize("is_text", [True, False])
-def test_a_record_that_lacks_what_the_window_reads_is_told_as_a_whole(is_text: bool) -> None:
+def test_the_error_for_a_missing_field_shows_the_complete_record(is_text: bool) -> None:
     for value in (Mean("mss"), {"mean": Mean("ms"), "sum": Sum("mss")}):
         handler = windowed(key="page", timestamp="timestamp", window=TumblingWindow(60 * SECOND, value))
         with pytest.raises(CallbackError, match="the value's fields are page, timestamp, ms, user") as caught:
@@ -66,7 +66,7 @@ def test_a_record_that_lacks_what_the_window_reads_is_told_as_a_whole(is_text: b
         assert str(RECORD) in str(caught.value)
 
 
-def test_dead_letters_and_late_events_have_whole_records() -> None:
+def test_dead_letters_and_late_events_of_windowed_have_complete_records() -> None:
     handler = windowed(key="page", timestamp="timestamp", window=TumblingWindow(SECOND, Sum("ms")))
     sinks = {"results": MemorySink(), "late_events": MemorySink()}
     job = Job("w", handler, {"in": MemorySource()}, sinks, late_events="divert", on_error="dead_letter")
@@ -74,17 +74,17 @@ def test_dead_letters_and_late_events_have_whole_records() -> None:
     result = TestRun(job).add_records([wrong, RECORD]).end_batch().add_record(late).run(flush=True)
     assert [letter.record.value for letter in result.dead_letters] == [wrong]
     assert [event.value for event in result.records("late_events")] == [late]
-    assert [found.value for found in result.records("results")] == [5]
+    assert [closed.value for closed in result.records("results")] == [5]
 
 
-def test_a_subclass_that_does_more_is_given_each_event() -> None:
-    class Telling(Windowed):
+def test_a_subclass_that_overrides_on_event_gets_each_event() -> None:
+    class Overriding(Windowed):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             super().on_event(subject, event)
 
     made = windowed(key="page", timestamp="timestamp", window=TumblingWindow(60 * SECOND))
-    telling = Telling(made.window, "page", "timestamp", None, "results")
-    assert (made.delegates_to, telling.delegates_to) == ("window", None)
+    overriding = Overriding(made.window, "page", "timestamp", None, "results")
+    assert (made.delegates_to, overriding.delegates_to) == ("window", None)
 
 
 @attrs.frozen
@@ -95,7 +95,7 @@ class Visit:
     ms: float
 
 
-def test_keys_times_and_values_are_fields_or_functions() -> None:
+def test_keys_times_and_values_of_windowed_can_be_fields_or_functions() -> None:
     handler = windowed(
         key=("page", "user"),
         timestamp=lambda visit: visit.timestamp + SECOND,
@@ -110,7 +110,7 @@ def test_keys_times_and_values_are_fields_or_functions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "expected"),
     [
         (b"{", "the record cannot be read: it is not JSON"),
         ("[1]", "the record cannot be read: it is not a JSON object"),
@@ -121,15 +121,15 @@ def test_keys_times_and_values_are_fields_or_functions() -> None:
         (line(1, page=1.5), "KeyTypeError"),
     ],
 )
-def test_records_that_lack_something_are_told(record: Any, told: str) -> None:
+def test_the_error_for_an_invalid_record_of_windowed_states_the_reason(record: Any, expected: str) -> None:
     handler = windowed(key="page", timestamp="timestamp", window=TumblingWindow(60 * SECOND))
     with pytest.raises(CallbackError) as caught:
         run_of(handler).add_record(record).run()
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "expected"),
     [
         (lambda: TumblingWindow(SECOND, storage="disk"), 'storage must be "persistent" or "memory", not \'disk\''),
         (lambda: TumblingWindow(0), "size must be a timedelta above zero, not 0"),  # type: ignore[arg-type]
@@ -162,13 +162,13 @@ def test_records_that_lack_something_are_told(record: Any, told: str) -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_setting_is_told(make: Any, told: str) -> None:
+def test_the_error_for_an_invalid_setting_of_a_window_states_the_reason(make: Any, expected: str) -> None:
     with pytest.raises(SpecError) as caught:
         make()
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
-def test_a_window_without_a_function_for_results_is_a_mistake_of_the_job() -> None:
+def test_a_window_without_a_function_for_results_is_an_error_of_the_job() -> None:
     class Forgetful(Handler):
         minute = TumblingWindow(60 * SECOND)
 
@@ -185,7 +185,7 @@ def test_a_window_without_a_function_for_results_is_a_mistake_of_the_job() -> No
 
 
 @pytest.mark.parametrize(
-    ("window", "told"),
+    ("window", "expected"),
     [
         (TumblingWindow(SECOND, Mean("ms")), "TumblingWindow(size=0:00:01, Mean('ms'))"),
         (
@@ -197,12 +197,12 @@ def test_a_window_without_a_function_for_results_is_a_mistake_of_the_job() -> No
         (CountWindow(3, hop=2), "CountWindow(size=3, hop=2, Count())"),
     ],
 )
-def test_windows_show_themselves(window: WindowSpec, told: str) -> None:
-    assert repr(window) == window.shown_type() == told
+def test_the_repr_of_a_window_shows_its_settings(window: WindowSpec, expected: str) -> None:
+    assert repr(window) == window.shown_type() == expected
 
 
 def keyed(handler: Windowed, records: list[Any]) -> Any:
-    """What keying gives for records, or how it fails."""
+    """Return the keyed events of records, or the error."""
     job = Job("windows", handler, sources={"in": MemorySource()}, sinks={"results": MemorySink()}, max_ahead=SECOND)
     try:
         packed = Keying(job, "in", handler.key_event, 4).pack(records, to_micros(at(100)))
@@ -240,7 +240,9 @@ good = st.fixed_dictionaries(
     st.sampled_from(["ms", None]),
     st.sampled_from([Count(), Mean("ms"), Count(lambda event: event.value)]),
 )
-def test_records_keyed_at_once_are_as_one_by_one(first: Any, others: Any, key: Any, value: Any, aggregate: Any) -> None:
+def test_keying_records_at_once_gives_the_events_of_keying_them_one_by_one(
+    first: Any, others: Any, key: Any, value: Any, aggregate: Any
+) -> None:
     class OneByOne(Windowed):
         def key_event(self, record: Any) -> KeyedEvent[Any]:
             return super().key_event(record)
@@ -256,7 +258,7 @@ def test_records_keyed_at_once_are_as_one_by_one(first: Any, others: Any, key: A
     )
 
 
-def test_a_key_event_of_a_subclass_and_functions_that_read_are_called_for_each_record() -> None:
+def test_key_event_of_a_subclass_and_functions_are_called_for_each_record() -> None:
     class Choosy(Windowed):
         def key_event(self, record: Any) -> Any:
             return None if record["page"] == "test" else super().key_event(record)
@@ -270,11 +272,11 @@ def test_a_key_event_of_a_subclass_and_functions_that_read_are_called_for_each_r
 
 
 def keyed_keys(handler: Windowed, records: list[Any]) -> list[Any]:
-    found, _, _ = keyed(handler, records)
-    return sorted(key for ((keys, _, _),) in found.values() for key in keys)
+    groups, _, _ = keyed(handler, records)
+    return sorted(key for ((keys, _, _),) in groups.values() for key in keys)
 
 
-def test_an_empty_mapping_of_aggregates_is_a_mistake() -> None:
+def test_an_empty_mapping_of_aggregates_is_refused() -> None:
     for value in ({}, {"n": Count(), "more": {}}):
         with pytest.raises(TypeError, match="an empty mapping"):
             TumblingWindow(SECOND, value)

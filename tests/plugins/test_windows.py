@@ -1,4 +1,4 @@
-"""Each kind of window against a naive computation over the whole input, however the input is cut."""
+"""Each kind of window against a simple computation over the whole input, for any division into batches."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from tests.plugins.windows import (
     count,
     event,
     job,
-    played,
-    played_script,
+    outcome_of,
+    outcome_of_script,
     results,
     scripts,
     seconds,
@@ -38,39 +38,39 @@ def recorded(result: Any) -> Any:
 
 
 @given(streams(DISORDER), sizes, sizes, st.integers(-3, 3))
-def test_hopping_windows_count_what_is_in_them(batches: Any, size: int, hop: int, offset: int) -> None:
+def test_hopping_windows_aggregate_the_events_in_them(batches: Any, size: int, hop: int, offset: int) -> None:
     aggregates = {"n": Count(), "sum": Sum(), "all": Collect()}
     window = windowing(HoppingWindow, size * SECOND, hop * SECOND, aggregates, offset=offset * SECOND)
-    result = played(window, batches, watermark_delay=DISORDER)
+    result = outcome_of(window, batches, watermark_delay=DISORDER)
     expected = []
     for events in by_key(batches).values():
-        found: dict[float, list[int]] = {}
+        counted: dict[float, list[int]] = {}
         for one in events:
             for start in starts(seconds(one.timestamp), size, hop, offset):
-                found.setdefault(start, []).append(one.value)
+                counted.setdefault(start, []).append(one.value)
         expected += [
             (events[0].key, start, start + size, {"n": len(values), "sum": sum(values), "all": values})
-            for start, values in found.items()
+            for start, values in counted.items()
         ]
     assert recorded(result) == count((key, float(start), float(end), value) for key, start, end, value in expected)
     assert (result.keys(), result.records("late")) == ([], [])
 
 
 @given(scripts(), st.integers(4, 12), sizes, st.integers(0, 6), st.integers(1, 4))
-def test_every_open_window_gives_an_early_result_where_the_watermark_passes_its_times(
+def test_open_windows_give_early_results_when_the_watermark_passes_their_times(
     script: Any, size: int, hop: int, lateness: int, early: int
 ) -> None:
     settings = {"allowed_lateness": lateness * SECOND, "early": early * SECOND}
-    result = played_script(windowing(HoppingWindow, size * SECOND, hop * SECOND, **settings), script)
-    found: dict[tuple[str, float], int] = {}
+    result = outcome_of_script(windowing(HoppingWindow, size * SECOND, hop * SECOND, **settings), script)
+    counted: dict[tuple[str, float], int] = {}
     expected = []
     marks = [mark for mark, _ in script[1:]]
     for (before, events), mark in zip(script, marks, strict=False):
         for one in events:
             for start in starts(seconds(one.timestamp), size, hop):
                 if before is None or start + size + lateness > before:
-                    found[repr(one.key), start] = found.get((repr(one.key), start), 0) + 1
-        for (key, start), number in found.items():
+                    counted[repr(one.key), start] = counted.get((repr(one.key), start), 0) + 1
+        for (key, start), number in counted.items():
             times = [start + early * step for step in range(1, size) if early * step < size]
             if mark < start + size + lateness and any(
                 time <= mark and (before is None or time > before) for time in times
@@ -83,11 +83,11 @@ def test_every_open_window_gives_an_early_result_where_the_watermark_passes_its_
 
 
 @given(scripts(), sizes, sizes, st.integers(0, 6))
-def test_events_are_late_for_windows_that_their_batchs_watermark_closed(
+def test_events_are_late_for_windows_that_the_watermark_has_closed(
     script: Any, size: int, hop: int, lateness: int
 ) -> None:
     window = windowing(HoppingWindow, size * SECOND, hop * SECOND, allowed_lateness=lateness * SECOND)
-    result = played_script(window, script)
+    result = outcome_of_script(window, script)
     expected: dict[Any, int] = {}
     late = []
     for watermark, events in script:
@@ -100,20 +100,20 @@ def test_events_are_late_for_windows_that_their_batchs_watermark_closed(
                 expected[repr((one.key, float(start), float(start + size)))] = (
                     expected.get(repr((one.key, float(start), float(start + size))), 0) + 1
                 )
-    found = {
+    counted = {
         repr((key, seconds(start), seconds(end))): value for start, end, key, _, value in result.records("results")
     }
-    assert len(found) == len(result.records("results")), "each closes once"
-    assert found == expected
+    assert len(counted) == len(result.records("results")), "each closes once"
+    assert counted == expected
     assert count(result.records("late")) == count(late)
     assert result.counters.get("window.late", 0) == len(late)
     assert result.keys() == []
 
 
 @given(streams(DISORDER), sizes)
-def test_sliding_windows_look_back_from_each_event(batches: Any, size: int) -> None:
+def test_sliding_windows_contain_the_events_before_each_event(batches: Any, size: int) -> None:
     # the window of an event at the watermark itself is closed
-    result = played(windowing(SlidingWindow, size * SECOND, Collect()), batches, watermark_delay=DISORDER + 1)
+    result = outcome_of(windowing(SlidingWindow, size * SECOND, Collect()), batches, watermark_delay=DISORDER + 1)
     expected = []
     for events in by_key(batches).values():
         for one in events:
@@ -125,23 +125,23 @@ def test_sliding_windows_look_back_from_each_event(batches: Any, size: int) -> N
 
 
 @given(scripts(), sizes, st.integers(0, 6))
-def test_sliding_windows_take_events_until_they_are_closed(script: Any, size: int, lateness: int) -> None:
+def test_sliding_windows_accept_events_until_they_are_closed(script: Any, size: int, lateness: int) -> None:
     window = windowing(SlidingWindow, size * SECOND, allowed_lateness=lateness * SECOND)
-    result = played_script(window, script)
+    result = outcome_of_script(window, script)
     events = [(watermark, one) for watermark, batch in script for one in batch]
 
-    def taken(end: Any, watermark: Any) -> bool:
+    def is_accepted(end: Any, watermark: Any) -> bool:
         return watermark is None or end + lateness * SECOND > at(watermark)
 
     expected = [
         (one.key, seconds(one.timestamp) - size, seconds(one.timestamp), sum(
             repr(other.key) == repr(one.key)
             and one.timestamp - size * SECOND <= other.timestamp <= one.timestamp
-            and taken(one.timestamp, theirs)
+            and is_accepted(one.timestamp, theirs)
             for theirs, other in events
         ))
         for watermark, one in events
-        if taken(one.timestamp, watermark)
+        if is_accepted(one.timestamp, watermark)
     ]  # fmt: skip
     assert recorded(result) == count(expected)
     assert len(result.records("late")) == len(events) - len(expected)
@@ -149,21 +149,23 @@ def test_sliding_windows_take_events_until_they_are_closed(script: Any, size: in
 
 
 def sessions_of(times: list[float], gap: int, longest: int | None) -> list[list[float]]:
-    found: list[list[float]] = []
+    counted: list[list[float]] = []
     for time in sorted(times):
-        near = bool(found) and round(time - found[-1][-1], 6) <= gap
-        if near and (longest is None or time < found[-1][0] + longest):
-            found[-1].append(time)
+        near = bool(counted) and round(time - counted[-1][-1], 6) <= gap
+        if near and (longest is None or time < counted[-1][0] + longest):
+            counted[-1].append(time)
         else:
-            found.append([time])
-    return found
+            counted.append([time])
+    return counted
 
 
 @given(streams(DISORDER), st.integers(1, 6), st.none() | st.integers(6, 15))
-def test_sessions_are_stretches_of_near_events(batches: Any, gap: int, longest: int | None) -> None:
+def test_sessions_contain_events_with_gaps_below_the_setting(batches: Any, gap: int, longest: int | None) -> None:
     duration = None if longest is None else longest * SECOND
     window = windowing(SessionWindow, gap * SECOND, Collect(), max_duration=duration)
-    result = played(window, batches, watermark_delay=DISORDER + 1)  # an event at the very end of a session still counts
+    result = outcome_of(
+        window, batches, watermark_delay=DISORDER + 1
+    )  # an event at the very end of a session still counts
     expected = []
     for events in by_key(batches).values():
         for times in sessions_of([seconds(one.timestamp) for one in events], gap, longest):
@@ -175,25 +177,25 @@ def test_sessions_are_stretches_of_near_events(batches: Any, gap: int, longest: 
 
 
 @given(scripts(), st.integers(1, 6), st.integers(0, 6))
-def test_sessions_take_events_that_belong_to_an_open_one(script: Any, gap: int, lateness: int) -> None:
+def test_sessions_accept_late_events_that_belong_to_an_open_session(script: Any, gap: int, lateness: int) -> None:
     window = windowing(SessionWindow, gap * SECOND, allowed_lateness=lateness * SECOND)
-    result = played_script(window, script)
+    result = outcome_of_script(window, script)
     expected, late = [], []
     for key in {repr(one.key): one.key for _, batch in script for one in batch}.values():
         open_: list[float] = []
         for watermark, batch in [*script, (10**6, [])]:
-            found = []
+            counted = []
             for times in sessions_of(open_, gap, None):
                 if watermark is None or times[-1] + gap + lateness > watermark:
-                    found.append(times)
+                    counted.append(times)
                 else:
                     expected.append((key, times[0], times[-1] + gap, len(times)))
-            open_ = [time for times in found for time in times]
+            open_ = [time for times in counted for time in times]
             for one in batch:
                 if repr(one.key) != repr(key):
                     continue
                 time = seconds(one.timestamp)
-                near = any(times[0] - gap <= time <= times[-1] + gap for times in found)
+                near = any(times[0] - gap <= time <= times[-1] + gap for times in counted)
                 if near or watermark is None or time + gap + lateness > watermark:
                     open_.append(time)
                 else:
@@ -204,8 +206,8 @@ def test_sessions_take_events_that_belong_to_an_open_one(script: Any, gap: int, 
 
 
 @given(streams(DISORDER), st.integers(1, 6), st.integers(1, 8))
-def test_count_windows_have_so_many_events(batches: Any, size: int, hop: int) -> None:
-    result = played(windowing(CountWindow, size, Collect(), hop=hop), batches)
+def test_count_windows_contain_the_number_of_events_of_the_setting(batches: Any, size: int, hop: int) -> None:
+    result = outcome_of(windowing(CountWindow, size, Collect(), hop=hop), batches)
     expected = []
     for events in by_key(batches).values():
         for first in range(0, len(events) - size + 1, hop):
@@ -221,27 +223,27 @@ def test_count_windows_have_so_many_events(batches: Any, size: int, hop: int) ->
     st.randoms(use_true_random=False),
     st.lists(st.floats(allow_infinity=False), min_size=31, max_size=31),
 )
-def test_the_order_of_events_in_a_batch_changes_nothing_to_the_last_bit(
+def test_results_of_windows_do_not_depend_on_the_order_of_events_in_a_batch(
     batches: Any, kind: Any, random: Any, numbers: list[float]
 ) -> None:
-    given = [[one._replace(value=numbers[one.value]) for one in batch] for batch in batches]
-    shuffled = [random.sample(batch, len(batch)) for batch in given]
+    numbered = [[one._replace(value=numbers[one.value]) for one in batch] for batch in batches]
+    shuffled = [random.sample(batch, len(batch)) for batch in numbered]
     settings = {"value": {"mean": Mean(), "deviation": StdDev(), "last": Latest()}}
     one, other = (
-        played(windowing(kind, 5 * SECOND, **settings), each, watermark_delay=DISORDER + 1)
-        for each in (given, shuffled)
+        outcome_of(windowing(kind, 5 * SECOND, **settings), each, watermark_delay=DISORDER + 1)
+        for each in (numbered, shuffled)
     )
     assert recorded(one) == recorded(other)
 
 
-def test_a_full_count_window_leaves_nothing() -> None:
+def test_a_full_count_window_leaves_no_state() -> None:
     run = TestRun(job(windowing(CountWindow, 2, hop=3))).add_records([event(1), event(2), event(3)])
     assert run.run().keys() == []
     assert run.add_record(event(4)).run().keys() == ["a"]
 
 
 @given(streams(DISORDER), st.integers(1, 6), st.integers(1, 8), st.integers(1, 4))
-def test_a_key_has_at_most_so_many_count_windows_open(batches: Any, size: int, hop: int, most: int) -> None:
+def test_a_key_has_at_most_max_active_open_count_windows(batches: Any, size: int, hop: int, most: int) -> None:
     window = windowing(CountWindow, size, Collect(), hop=hop, max_active=most)
     expected, evicted = [], 0
     for events in by_key(batches).values():
@@ -256,7 +258,7 @@ def test_a_key_has_at_most_so_many_count_windows_open(batches: Any, size: int, h
             elif len(opened) > most:
                 expected.append((one.key, True, opened.pop(0)))
                 evicted += 1
-    result = played(window, batches)
+    result = outcome_of(window, batches)
     assert count((key, partial, value) for _, _, key, partial, value in result.records("results")) == count(expected)
     assert result.counters.get("window.evicted", 0) == evicted
 
@@ -268,13 +270,13 @@ def test_no_event_is_late_for_a_count_window() -> None:
     assert CountWindow(2, allowed_lateness=SECOND).structure() == CountWindow(2).structure()
 
 
-def test_sliding_windows_give_early_results_as_time_goes_by() -> None:
+def test_sliding_windows_give_early_results_as_the_watermark_advances() -> None:
     window = windowing(SlidingWindow, 10 * SECOND, early=4 * SECOND, allowed_lateness=SECOND)
     run = TestRun(job(window, watermark_delay=1000))
     run.add_records([event(10), event(12)]).add_watermark(at(3)).add_watermark(at(4)).add_record(event(5))
     run.add_watermark(at(6)).add_watermark(at(8)).add_watermark(at(100))
-    found = [(seconds(end), partial, value) for _, end, _, partial, value in run.run().records("results")]
-    assert found == [
+    closed = [(seconds(end), partial, value) for _, end, _, partial, value in run.run().records("results")]
+    assert closed == [
         (10, True, 1),
         (5, False, 1),
         (12, True, 3),
@@ -286,7 +288,7 @@ def test_sliding_windows_give_early_results_as_time_goes_by() -> None:
 
 
 class Merges(Count):
-    """Counts how often parts are put together."""
+    """Counts calls of `merge`."""
 
     merges = 0
 
@@ -303,12 +305,12 @@ class Merges(Count):
         (SlidingWindow, [1000 * SECOND], {"early": 1000}),
     ],
 )
-def test_parts_are_put_together_for_results_alone(kind: Any, lengths: Any, settings: Any) -> None:
+def test_windows_merge_their_parts_only_for_results(kind: Any, lengths: Any, settings: Any) -> None:
     Merges.merges = 0
     chunk = Chunk("in", b"", pack_events([field for second in range(50) for field in ("a", at(second), None)]))
     Operator(job(windowing(kind, *lengths, Merges(), **settings))).process(GroupBatch(PackedGroup(None), [chunk], None))
     assert Merges.merges == 0
 
 
-def test_a_count_window_drops_nothing_as_late() -> None:
+def test_a_count_window_drops_no_late_events() -> None:
     assert not CountWindow(3).drops_late

@@ -1,4 +1,4 @@
-"""Windows that other windows, joins and timers of the handler feed."""
+"""Windows that get events from other windows, joins and timers of the handler."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,7 +32,7 @@ class Recorded(Handler):
 
 
 class Chain(Recorded):
-    """Gives the counts of one window to another."""
+    """Adds the counts of one window to another."""
 
     def __init__(self, first: WindowSpec, second: WindowSpec) -> None:
         self.first, self.second = first, second
@@ -66,10 +66,10 @@ FED = {
 
 
 @given(streams(DISORDER), st.sampled_from([2, 5, 10]), st.sampled_from(list(FED)))
-def test_the_results_of_windows_that_are_fed_are_the_same_for_every_cut(
+def test_windows_that_other_windows_feed_give_the_same_results_for_any_division_into_batches(
     batches: Any, size: int, kind: type[WindowSpec]
 ) -> None:
-    # What a tumbling window gives at its close is as old as itself: the windows that look back have to wait for it.
+    # The result of a tumbling window has the time of its start, so windows that look back have to wait for it.
     waits = timedelta(seconds=size) if kind in (SlidingWindow, SessionWindow) else timedelta(0)
 
     def results(cut: list[Any], step: int) -> Any:
@@ -88,7 +88,7 @@ def test_the_results_of_windows_that_are_fed_are_the_same_for_every_cut(
 
 
 @given(streams(DISORDER))
-def test_sums_of_counts_are_as_if_counted_at_once(batches: Any) -> None:
+def test_sums_of_the_counts_of_short_windows_are_the_counts_of_long_windows(batches: Any) -> None:
     handler = chain(TumblingWindow, 5, TumblingWindow, 20, value=Collect())
     run = TestRun(job(handler, watermark_delay=DISORDER))
     for batch in batches:
@@ -101,7 +101,7 @@ def test_sums_of_counts_are_as_if_counted_at_once(batches: Any) -> None:
     assert {(repr(key), seconds(start)): sum(value) for start, _, key, _, value in records} == expected
 
 
-def test_a_window_that_is_declared_before_the_one_that_feeds_it_is_told() -> None:
+def test_a_window_that_is_declared_before_the_window_that_feeds_it_is_an_error() -> None:
     class Mistaken(Recorded):
         by_five = TumblingWindow(5 * SECOND, Count())
         by_one = TumblingWindow(SECOND, Count())
@@ -122,7 +122,7 @@ def test_a_window_that_is_declared_before_the_one_that_feeds_it_is_told() -> Non
     assert caught.value.callback == "fed"
 
 
-def test_a_window_that_feeds_itself_gets_what_is_on_time_and_no_more() -> None:
+def test_a_window_that_feeds_itself_accepts_only_events_that_are_not_late() -> None:
     class Echo(Recorded):
         window = TumblingWindow(5 * SECOND, Count())
 
@@ -146,7 +146,7 @@ def test_a_window_that_feeds_itself_gets_what_is_on_time_and_no_more() -> None:
     assert result.keys() == []
 
 
-def test_a_timer_feeds_windows_at_its_own_time() -> None:
+def test_a_timer_can_add_events_at_its_time_to_a_window() -> None:
     class Timed(Recorded):
         window = TumblingWindow(10 * SECOND, Count())
 
@@ -166,7 +166,7 @@ def test_a_timer_feeds_windows_at_its_own_time() -> None:
 
 
 class Carrying(Recorded):
-    """Gives the result of each window to the next one."""
+    """Adds the result of each window to the next window."""
 
     window = TumblingWindow(10 * SECOND, Count())
 
@@ -179,14 +179,14 @@ class Carrying(Recorded):
         self.window.add(subject, KeyedEvent(subject.key, window.end, count))
 
 
-def test_a_window_that_feeds_itself_goes_on_with_the_watermark_and_ends_at_a_flush() -> None:
+def test_a_window_that_feeds_itself_closes_with_the_watermark_and_ends_at_a_flush() -> None:
     run = TestRun(job(Carrying())).add_record(event(1)).add_watermark(at(35))
     assert [seconds(start) for start, *_ in run.run().records("results")] == [0, 10, 20]
     assert [seconds(start) for start, *_ in run.run(flush=True).records("results")] == [0, 10, 20, 30]
 
 
 class Circle(Recorded):
-    """Two windows that give their results to each other."""
+    """Has two windows that add their results to each other."""
 
     ticks = TumblingWindow(10 * SECOND, Count())
     tocks = TumblingWindow(10 * SECOND, Count())
@@ -205,7 +205,7 @@ class Circle(Recorded):
         self.ticks.add(subject, KeyedEvent(subject.key, window.end, "tock"))
 
 
-def test_so_do_windows_that_feed_each_other() -> None:
+def test_windows_that_feed_each_other_close_with_the_watermark_and_end_at_a_flush() -> None:
     run = TestRun(job(Circle())).add_records([event(1), event(2, key="b")]).add_watermark(at(35))
     assert [seconds(start) for start, *_ in run.run().records("results")] == [0, 0, 10, 10, 20, 20]
     result = run.run(flush=True)
@@ -214,7 +214,7 @@ def test_so_do_windows_that_feed_each_other() -> None:
 
 
 class Backwards(Recorded):
-    """Gives the counts of a window to one that is declared before it."""
+    """Adds the counts of a window to a window that is declared before it."""
 
     second = TumblingWindow(60 * SECOND, Count())
     first = TumblingWindow(10 * SECOND, Count())
@@ -231,6 +231,6 @@ class Backwards(Recorded):
         self.closed(subject, window, count)
 
 
-def test_a_flush_takes_what_goes_one_way_whatever_the_order_of_the_windows() -> None:
+def test_a_flush_closes_windows_that_feed_each_other_in_one_direction_in_any_order() -> None:
     result = TestRun(job(Backwards())).add_records([event(1), event(12), event(31)]).run(flush=True)
     assert [(seconds(start), count) for start, *_, count in result.records("results")] == [(0, 3)]

@@ -1,4 +1,4 @@
-"""Which functions a window calls, and how: methods of the handler, and others as they were given."""
+"""The functions that a window calls: methods of the handler and other functions."""
 
 import functools
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from amadou_plugins.windows import TumblingWindow, Window, WindowSpec
 from amadou_runtime import TestRun
 
 
-class Told(Handler):
-    """Records what functions of windows were given."""
+class Collecting(Handler):
+    """Collects the arguments of functions of windows."""
 
     results = SinkSpec(tuple)
     late = SinkSpec(tuple)
@@ -26,7 +26,7 @@ class Told(Handler):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         raise NotImplementedError
 
-    def told(self, subject: Subject, window: Window, value: Any) -> None:
+    def collect(self, subject: Subject, window: Window, value: Any) -> None:
         self.results.collect(subject, (*window, value))
 
 
@@ -35,19 +35,19 @@ class Rules:
         self.seen: list[Any] = []
 
     def closed(self, subject: Subject, window: Window, value: Any) -> None:
-        subject.handler.told(subject, window, value)
+        subject.handler.collect(subject, window, value)
 
     @staticmethod
     def over(subject: Subject, window: Window, value: Any) -> None:
-        subject.handler.told(subject, window, value)
+        subject.handler.collect(subject, window, value)
 
 
 def over(subject: Subject, window: Window, value: Any) -> None:
-    subject.handler.told(subject, window, value)
+    subject.handler.collect(subject, window, value)
 
 
-class AtRunTime(Told):
-    """Makes its window while it runs, and marks a function."""
+class AtRunTime(Collecting):
+    """Makes its window at run time, and marks a function."""
 
     def __init__(self, mark: Callable[[WindowSpec, Handler], Any]) -> None:
         self._mark = mark
@@ -58,16 +58,16 @@ class AtRunTime(Told):
         window.add(subject, event)
 
     def closed(self, subject: Subject, window: Window, value: Any) -> None:
-        raise AssertionError("nobody marked it")
+        raise AssertionError("it is not marked")
 
     def own(self, subject: Subject, window: Window, value: Any) -> None:
-        self.told(subject, window, value)
+        self.collect(subject, window, value)
 
 
 @pytest.mark.parametrize(
     "mark",
     [
-        lambda window, handler: window.on_close(lambda subject, at, value: handler.told(subject, at, value)),
+        lambda window, handler: window.on_close(lambda subject, at, value: handler.collect(subject, at, value)),
         lambda window, handler: window.on_close(Rules().closed),
         lambda window, handler: window.on_close(Rules.over),
         lambda window, handler: window.on_close(over),
@@ -76,7 +76,7 @@ class AtRunTime(Told):
         lambda window, handler: window.on_close(AtRunTime.own),
     ],
 )
-def test_a_function_marked_at_run_time_is_called_as_it_was_given(mark: Any) -> None:
+def test_each_kind_of_function_can_be_marked_at_run_time(mark: Any) -> None:
     result = TestRun(job(AtRunTime(mark))).add_record(event(0)).run(flush=True)
     assert results(result) == [(0, 1, 1)]
 
@@ -88,8 +88,8 @@ def doubling(function: Any) -> Any:
     return called
 
 
-class Decorated(Told):
-    """Its methods are marked below and above other decorators."""
+class Decorated(Collecting):
+    """Has methods with other decorators above and below the mark."""
 
     first = TumblingWindow(SECOND)
     second = TumblingWindow(SECOND)
@@ -102,36 +102,36 @@ class Decorated(Told):
     @doubling
     @first.on_close
     def inside(self, subject: Subject, window: Window, value: Any) -> None:
-        self.told(subject, window, ("first", value))
+        self.collect(subject, window, ("first", value))
 
     @second.on_close
     @doubling
     def outside(self, subject: Subject, window: Window, value: Any) -> None:
-        self.told(subject, window, ("second", value))
+        self.collect(subject, window, ("second", value))
 
     @third.on_close
     @staticmethod
     def alone(subject: Subject, window: Window, value: Any) -> None:
-        subject.handler.told(subject, window, ("third", value))
+        subject.handler.collect(subject, window, ("third", value))
 
 
-def test_marked_methods_may_have_decorators() -> None:
+def test_marked_methods_can_have_other_decorators() -> None:
     result = TestRun(job(Decorated())).add_record(event(0)).run(flush=True)
     assert [value for _, _, value in results(result)] == [("first", 2), ("second", 2), ("third", 1)]
 
 
 class Inherited(Decorated):
     def outside(self, subject: Subject, window: Window, value: Any) -> None:
-        self.told(subject, window, "defined anew")
+        self.collect(subject, window, "overridden")
 
 
-def test_a_subclass_may_define_a_marked_method_anew() -> None:
+def test_a_subclass_can_override_a_marked_method() -> None:
     result = TestRun(job(Inherited())).add_record(event(0)).run(flush=True)
-    assert [value for _, _, value in results(result)][1] == "defined anew"
+    assert [value for _, _, value in results(result)][1] == "overridden"
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "reason"),
     [
         (lambda: TumblingWindow(SECOND, on_close=5), "on_close must be a function, not 5"),  # type: ignore[arg-type]
         (lambda: TumblingWindow(SECOND).on_late("late"), "on_late must be a function, not 'late'"),  # type: ignore[type-var]
@@ -140,14 +140,14 @@ def test_a_subclass_may_define_a_marked_method_anew() -> None:
         (lambda: AsOfJoin(left="l", right="r", on_match=5), "on_match must be a function, not 5"),
     ],
 )
-def test_what_cannot_be_called_or_named_is_told_at_once(make: Any, told: str) -> None:
+def test_functions_and_names_of_windows_are_checked_when_the_window_is_made(make: Any, reason: str) -> None:
     with pytest.raises(SpecError) as caught:
         make()
-    assert str(caught.value) == told
+    assert str(caught.value) == reason
 
 
-class Hasty(Told):
-    """Has a method for early results that do not come."""
+class UnusedEarly(Collecting):
+    """Has a method for early results, but no early results."""
 
     window = TumblingWindow(SECOND)
 
@@ -157,17 +157,17 @@ class Hasty(Told):
     @window.on_close
     @window.on_early
     def both(self, subject: Subject, window: Window, value: Any) -> None:
-        self.told(subject, window, value)
+        self.collect(subject, window, value)
 
 
-def test_a_method_for_early_results_that_never_come_is_a_mistake_of_the_job() -> None:
-    with pytest.raises(JobError, match=r"Hasty.window: on_early is never called: .* early="):
-        job(Hasty())
+def test_a_method_for_early_results_of_a_window_without_them_is_an_error_of_the_job() -> None:
+    with pytest.raises(JobError, match=r"UnusedEarly.window: on_early is never called: .* early="):
+        job(UnusedEarly())
     TumblingWindow(SECOND, name="bounded", max_active=1, on_close=over, on_early=over).check()
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reason"),
     [
         ({}, "no function receives the window's results: mark a method with @window.on_close, or pass on_close="),
         (
@@ -176,18 +176,18 @@ def test_a_method_for_early_results_that_never_come_is_a_mistake_of_the_job() ->
         ),
     ],
 )
-def test_a_mistake_in_a_window_made_at_run_time_is_told_by_its_first_event(settings: Any, told: str) -> None:
-    class Forgetful(Told):
+def test_the_first_event_of_an_invalid_window_that_is_made_at_run_time_is_an_error(settings: Any, reason: str) -> None:
+    class Forgetful(Collecting):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             TumblingWindow(SECOND, name="window", **settings).add(subject, event)
 
     with pytest.raises(CallbackError) as caught:
         TestRun(job(Forgetful())).add_record(event(0)).run()
-    assert (caught.value.callback, told in caught.value.error) == ("on_event", True)
+    assert (caught.value.callback, reason in caught.value.error) == ("on_event", True)
 
 
-def test_an_event_of_another_key_is_told() -> None:
-    class Mistaken(Hasty):
+def test_adding_an_event_with_another_key_to_a_window_is_an_error() -> None:
+    class Mistaken(UnusedEarly):
         window = TumblingWindow(SECOND, on_close=over)
 
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -201,15 +201,15 @@ def test_an_event_of_another_key_is_told() -> None:
     )
 
 
-def test_methods_may_share_a_name_or_be_private() -> None:
-    def noting(function: Any) -> Any:
+def test_marked_methods_can_share_a_name_or_be_private() -> None:
+    def wrapping(function: Any) -> Any:
         @functools.wraps(function)
         def call(*arguments: Any) -> None:
             function(*arguments)
 
         return call
 
-    class Shared(Told):
+    class Shared(Collecting):
         first = TumblingWindow(SECOND)
         second = TumblingWindow(2 * SECOND)
 
@@ -219,27 +219,27 @@ def test_methods_may_share_a_name_or_be_private() -> None:
 
         @first.on_close
         def _(self, subject: Subject, window: Window, value: Any) -> None:
-            self.told(subject, window, "first")
+            self.collect(subject, window, "first")
 
-        @noting
+        @wrapping
         @second.on_close
         def _(self, subject: Subject, window: Window, value: Any) -> None:
-            self.told(subject, window, "second")
+            self.collect(subject, window, "second")
 
-    class Private(Told):
+    class Private(Collecting):
         window = TumblingWindow(SECOND)
 
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             self.window.add(subject, event)
 
-        @noting
+        @wrapping
         @window.on_close
         def __closed(self, subject: Subject, window: Window, value: Any) -> None:
-            self.told(subject, window, "private")
+            self.collect(subject, window, "private")
 
     for handler, expected in ((Shared(), ["first", "second"]), (Private(), ["private"])):
-        found = results(TestRun(job(handler)).add_record(event(0)).run(flush=True))
-        assert [value for *_, value in found] == expected
+        collected = results(TestRun(job(handler)).add_record(event(0)).run(flush=True))
+        assert [value for *_, value in collected] == expected
 
 
 def yielding(*_: Any) -> Any:
@@ -249,10 +249,12 @@ def yielding(*_: Any) -> Any:
 async def waiting(*_: Any) -> None: ...
 
 
-@pytest.mark.parametrize(("function", "told"), [(yielding, "yielding has a yield"), (waiting, "waiting is async")])
-def test_a_function_that_does_nothing_when_it_is_called_is_refused(function: Callable[..., Any], told: str) -> None:
+@pytest.mark.parametrize(("function", "reason"), [(yielding, "yielding has a yield"), (waiting, "waiting is async")])
+def test_generators_and_async_functions_are_refused_as_functions_of_a_window(
+    function: Callable[..., Any], reason: str
+) -> None:
     window = TumblingWindow(SECOND, name="window")
-    with pytest.raises(SpecError, match=f"{told}, so calling it does nothing: on_close must be a plain function"):
+    with pytest.raises(SpecError, match=f"{reason}, so calling it does nothing: on_close must be a plain function"):
         window.on_close(function)
-    with pytest.raises(SpecError, match=f"{told}, so calling it does nothing: on_late must be a plain function"):
+    with pytest.raises(SpecError, match=f"{reason}, so calling it does nothing: on_late must be a plain function"):
         TumblingWindow(SECOND, on_late=function)

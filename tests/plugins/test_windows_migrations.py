@@ -1,4 +1,4 @@
-"""What a `migrate=` of a window or of a running value gives is looked at: nothing goes on from what cannot be read."""
+"""Results of `migrate=` of windows and running values are checked: state that cannot be read ends the run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,40 +23,40 @@ KINDS: dict[str, Callable[..., Any]] = {
 }
 
 
-def keeping(kind: str, *value: Any, **more: Any) -> Recorder:
-    """A handler with one window, or with a running value."""
+def storing(kind: str, *value: Any, **more: Any) -> Recorder:
+    """Make a handler with one window, or with a running value."""
     if kind == "running":
         spec = RunningSpec(*value, **more)
     else:
-        spec = KINDS[kind](*value, on_close=lambda subject, window, found: closed(subject, window, found), **more)
+        spec = KINDS[kind](*value, on_close=lambda subject, window, value: closed(subject, window, value), **more)
 
-    class Keeping(Recorder):
-        kept = spec
+    class Storing(Recorder):
+        stored = spec
 
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-            found = self.kept.add(subject, event)
-            if found is not None:
-                self.report("closed", subject, event.timestamp, found)
+            current = self.stored.add(subject, event)
+            if current is not None:
+                self.report("closed", subject, event.timestamp, current)
 
-    return Keeping()
+    return Storing()
 
 
-def closed(subject: Subject, window: Window, found: Any) -> None:
-    subject.handler.report("closed", subject, window.end, found)
+def closed(subject: Subject, window: Window, value: Any) -> None:
+    subject.handler.report("closed", subject, window.end, value)
 
 
 def results(run: Any) -> list[Any]:
     return [seen[4] for seen in run.run().records("seen") if seen[0] == "closed"]
 
 
-def refused(before: Recorder, after: Recorder, told: str) -> None:
-    """See that an upgrade ends the run, dead letters or not, and that the older code goes on from there."""
+def assert_refused(before: Recorder, after: Recorder, reason: str) -> None:
+    """Assert that an upgrade ends the run, also with dead letters, and that the older code can continue."""
     first = TestRun(job(before)).add_records([event(1, 5), event(2, 7)])
     first.run()
     run = TestRun(job(after, on_error="dead_letter"), snapshot=first.snapshot()).add_record(event(3, 2))
-    with pytest.raises(CallbackError, match=r"StateDecodeError: state 'kept' of key 'k'.*migrate= failed") as caught:
+    with pytest.raises(CallbackError, match=r"StateDecodeError: state 'stored' of key 'k'.*migrate= failed") as caught:
         run.run()
-    assert told in caught.value.error
+    assert reason in caught.value.error
     assert "The state is unchanged. To continue, fix migrate=" in caught.value.error
     back = TestRun(job(before), snapshot=first.snapshot()).add_record(event(3, 2)).add_watermark(at(500)).end_batch()
     assert results(back)[-1] in (14, 3)
@@ -64,7 +64,7 @@ def refused(before: Recorder, after: Recorder, told: str) -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, "running"])
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("migrated", "reason"),
     [
         (None, "which migrate= returned: return a mapping with accumulators for 'sum', 'n'"),
         (3, "cannot continue from 3, which migrate= returned: return a mapping"),
@@ -81,13 +81,13 @@ def refused(before: Recorder, after: Recorder, told: str) -> None:
         ({"sum": [["5"], 0, 0, None, None, 1], "n": 2}, "Sum() cannot continue from [['5'], 0"),
     ],
 )
-def test_what_a_mapping_of_aggregates_cannot_go_on_from_ends_the_run(kind: str, given: Any, told: str) -> None:
-    after = keeping(kind, {"sum": Sum(), "n": Count()}, version=1, migrate=lambda *_: given)
-    refused(keeping(kind, Sum()), after, told)
+def test_a_migration_to_invalid_accumulators_of_a_mapping_ends_the_run(kind: str, migrated: Any, reason: str) -> None:
+    after = storing(kind, {"sum": Sum(), "n": Count()}, version=1, migrate=lambda *_: migrated)
+    assert_refused(storing(kind, Sum()), after, reason)
 
 
 class Longest(Aggregate[int, int]):
-    """An aggregate of someone else's, of whose accumulators nothing is known but what it does with them."""
+    """A third party's aggregate, whose accumulators are checked only by its own methods."""
 
     def create(self) -> int:
         return 0
@@ -103,7 +103,7 @@ class Longest(Aggregate[int, int]):
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "given", "told"),
+    ("aggregate", "migrated", "reason"),
     [
         (Mean(), 6.0, "Mean() cannot continue from 6.0"),
         (Longest(), None, "Longest() cannot continue from None"),
@@ -121,31 +121,33 @@ class Longest(Aggregate[int, int]):
     ids=shown,
 )
 @pytest.mark.parametrize("kind", ["tumbling", "count"])
-def test_what_an_aggregate_cannot_go_on_from_ends_the_run(kind: str, aggregate: Any, given: Any, told: str) -> None:
-    refused(keeping(kind, Sum()), keeping(kind, aggregate, version=1, migrate=lambda *_: given), told)
+def test_a_migration_to_an_invalid_accumulator_ends_the_run(
+    kind: str, aggregate: Any, migrated: Any, reason: str
+) -> None:
+    assert_refused(storing(kind, Sum()), storing(kind, aggregate, version=1, migrate=lambda *_: migrated), reason)
 
 
-@pytest.mark.parametrize("given", [None, {}, "events", [1, 2], [("k",)]], ids=str)
-def test_what_is_no_list_of_events_ends_the_run_where_those_are_kept(given: Any) -> None:
+@pytest.mark.parametrize("migrated", [None, {}, "events", [1, 2], [("k",)]], ids=str)
+def test_a_migration_of_a_window_that_stores_events_must_return_a_list_of_events(migrated: Any) -> None:
     def adding(**more: Any) -> Recorder:
-        return keeping("session", Reduce(lambda left, right: left + right), **more)
+        return storing("session", Reduce(lambda left, right: left + right), **more)
 
-    refused(adding(), adding(version=1, migrate=lambda *_: given), "cannot continue from")
+    assert_refused(adding(), adding(version=1, migrate=lambda *_: migrated), "cannot continue from")
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "running"])
-def test_a_migration_may_begin_an_aggregate_anew_and_may_leave_names_that_are_gone(kind: str) -> None:
+def test_a_migration_can_add_an_empty_accumulator_and_leave_removed_names(kind: str) -> None:
     def migrated(stored: Any, version: int) -> Any:
         return {**stored, "sum": Sum().create()}
 
-    before = keeping(kind, {"n": Count(), "mean": Mean()})
-    after = keeping(kind, {"n": Count(), "sum": Sum()}, version=1, migrate=migrated)
+    before = storing(kind, {"n": Count(), "mean": Mean()})
+    after = storing(kind, {"n": Count(), "sum": Sum()}, version=1, migrate=migrated)
     run = TestRun(job(before)).add_records([event(1, 5), event(2, 7)]).restart(after).add_record(event(3, 2))
     assert results(run.add_watermark(at(500)).end_batch())[-1] == {"n": 3, "sum": 2}
 
 
 class Greatest(Aggregate[list[int], int]):
-    """Has no result of nothing."""
+    """Has no result for an empty accumulator."""
 
     def create(self) -> list[int]:
         return []
@@ -161,8 +163,8 @@ class Greatest(Aggregate[list[int], int]):
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "cut session", "count", "running"])
-def test_a_migration_may_begin_an_aggregate_anew_that_has_no_result_of_nothing(kind: str) -> None:
-    before = keeping(kind, {"n": Count()})
-    after = keeping(kind, {"n": Count(), "max": Greatest()}, version=1, migrate=lambda stored, _: {**stored, "max": []})
+def test_a_migration_can_add_an_empty_accumulator_that_has_no_result(kind: str) -> None:
+    before = storing(kind, {"n": Count()})
+    after = storing(kind, {"n": Count(), "max": Greatest()}, version=1, migrate=lambda stored, _: {**stored, "max": []})
     run = TestRun(job(before)).add_records([event(1, 5), event(2, 7)]).restart(after).add_record(event(3, 2))
     assert results(run.add_watermark(at(500)).end_batch())[-1] == {"n": 3, "max": 2}

@@ -1,4 +1,4 @@
-"""Windows whose parts are put together: in the order of the stream, and of one kind of values."""
+"""Windows that merge parts: in the order of the stream, and with values of one type."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,7 +34,7 @@ ORDERED = {"first": First(), "last": Last(), "all": Collect(), "reduced": Reduce
 
 
 class Recorded(VectorizedHandler):
-    """Gives events to a window, and records key, start, end and value of its results."""
+    """Adds events to a window, and collects key, start, end and value of its results."""
 
     results = SinkSpec(tuple)
     window: Any
@@ -59,7 +59,7 @@ def recorded(window: Any) -> Recorded:
 
 
 def overlapping(value: Any) -> list[Any]:
-    """A window of each kind that is made of parts."""
+    """Return a window of each kind that merges parts."""
     return [
         HoppingWindow(20 * SECOND, 10 * SECOND, value),
         SlidingWindow(20 * SECOND, value),
@@ -70,20 +70,20 @@ def overlapping(value: Any) -> list[Any]:
 
 
 def result_of(records: list[Any]) -> Any:
-    """The result of the window that has most."""
+    """Return the result of the window with the most events."""
     return max((value for *_, value in records), key=lambda value: len(value["all"]))
 
 
 @pytest.mark.parametrize("window", overlapping(ORDERED), ids=repr)
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_goes_by_the_order_of_the_stream_has_it(window: Any, restarts: bool) -> None:
+def test_windows_that_merge_parts_aggregate_events_in_the_order_of_the_stream(window: Any, restarts: bool) -> None:
     run = TestRun(job(recorded(window), watermark_delay=100))
-    for given in (event(15, "a"), event(5, "b"), event(10, "c")):
-        run.add_record(given)
+    for each in (event(15, "a"), event(5, "b"), event(10, "c")):
+        run.add_record(each)
         if restarts:
             run.restart()
-    found = result_of(run.run(flush=True).records("results"))
-    assert found == {"first": "a", "last": "c", "all": ["a", "b", "c"], "reduced": "abc"}
+    largest = result_of(run.run(flush=True).records("results"))
+    assert largest == {"first": "a", "last": "c", "all": ["a", "b", "c"], "reduced": "abc"}
 
 
 KINDS = [Max("n"), Min("n"), TopK(2, "n"), ArgMax("n", by="n"), {"n": Count(), "most": Max("n")}]
@@ -91,7 +91,7 @@ KINDS = [Max("n"), Min("n"), TopK(2, "n"), ArgMax("n", by="n"), {"n": Count(), "
 
 @pytest.mark.parametrize("value", KINDS, ids=repr)
 @pytest.mark.parametrize("kind", range(5))
-def test_a_value_of_another_kind_is_refused_when_it_is_added(kind: int, value: Any) -> None:
+def test_a_value_of_another_type_is_refused_when_it_is_added_to_a_window(kind: int, value: Any) -> None:
     run = TestRun(job(recorded(overlapping(value)[kind]), on_error="dead_letter", watermark_delay=100))
     run.add_records([event(15, {"n": 1}), event(9.5, {"n": "12"}), event(12, {"n": 3}), event(15, {"n": 2})]).restart()
     result = run.run(flush=True)
@@ -107,7 +107,7 @@ def test_a_value_of_another_kind_is_refused_when_it_is_added(kind: int, value: A
 
 @pytest.mark.parametrize("value", [Sum("n"), Mean("n")], ids=repr)
 @pytest.mark.parametrize("kind", range(5))
-def test_numbers_and_durations_are_not_summed_up_in_one_window(kind: int, value: Any) -> None:
+def test_adding_a_duration_to_a_window_with_numbers_is_an_error_of_that_event(kind: int, value: Any) -> None:
     run = TestRun(job(recorded(overlapping(value)[kind]), on_error="dead_letter", watermark_delay=100))
     run.add_records([event(15, {"n": 1}), event(9.5, {"n": SECOND}), event(12, {"n": 3})])
     result = run.run(flush=True)
@@ -115,7 +115,7 @@ def test_numbers_and_durations_are_not_summed_up_in_one_window(kind: int, value:
 
 
 @pytest.mark.parametrize("value", [Max("n"), {"all": Collect("n"), "most": Max("n")}], ids=repr)
-def test_values_of_two_kinds_may_follow_one_another_in_two_windows(value: Any) -> None:
+def test_consecutive_windows_can_have_values_of_different_types(value: Any) -> None:
     windows = [
         HoppingWindow(20 * SECOND, 10 * SECOND, value),
         SlidingWindow(20 * SECOND, value),
@@ -128,7 +128,7 @@ def test_values_of_two_kinds_may_follow_one_another_in_two_windows(value: Any) -
         assert any("12" in repr(record) for record in result.records("results"))
 
 
-def test_an_aggregate_that_is_kept_whole_refuses_what_it_would_refuse_in_the_end() -> None:
+def test_an_aggregate_that_is_not_mergeable_refuses_values_of_another_type() -> None:
     window = HoppingWindow(20 * SECOND, 10 * SECOND, MovingAverage("n", 5))
     run = TestRun(job(recorded(window), on_error="dead_letter")).add_records(
         [event(1, {"n": "12"}), event(1, {"n": 2})]
@@ -140,7 +140,9 @@ def test_an_aggregate_that_is_kept_whole_refuses_what_it_would_refuse_in_the_end
 
 @pytest.mark.parametrize("value", [Max("n"), Sum("n"), {"n": Count(), "most": TopK(1, "n")}], ids=repr)
 @pytest.mark.parametrize("size", [20, 10])
-def test_many_at_a_time_are_refused_as_one_by_one(value: Any, size: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_values_of_another_type_are_refused_in_the_vectorized_path_too(
+    value: Any, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
     handler = recorded(HoppingWindow(size * SECOND, 10 * SECOND, value))
     handler.delegates_to = "window"
     operator = Operator(job(handler))
@@ -157,15 +159,15 @@ def test_many_at_a_time_are_refused_as_one_by_one(value: Any, size: int, caplog:
     assert "ValueKindError" in caught.value.error
 
 
-def test_other_keys_may_have_values_of_another_kind_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_windows_of_different_keys_can_have_values_of_different_types(caplog: pytest.LogCaptureFixture) -> None:
     handler = recorded(HoppingWindow(20 * SECOND, 10 * SECOND, Max("n")))
     handler.delegates_to = "window"
     events = [event(5, {"n": 1}), event(15, {"n": 2}), event(5, {"n": "1"}, "a"), event(15, {"n": "2"}, "a")]
     operator = Operator(job(handler))
     state = operator.process(GroupBatch(PackedGroup(None), [chunk(events)], None)).changes.packed
     encoded_values = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(100)))).outputs["results"]
-    given = [operator._codecs["results"].decode(encoded)[-1] for encoded in encoded_values]
-    assert sorted(map(repr, given)) == ["'1'", "'2'", "'2'", "1", "2", "2"]
+    values = [operator._codecs["results"].decode(encoded)[-1] for encoded in encoded_values]
+    assert sorted(map(repr, values)) == ["'1'", "'2'", "'2'", "1", "2", "2"]
     assert caplog.text == ""
 
 
@@ -174,7 +176,7 @@ def chunk(events: list[KeyedEvent[Any]]) -> Chunk:
 
 
 class Touchy(Aggregate[list[str], str]):
-    """Cannot be merged where two parts have the same text."""
+    """Cannot merge two parts with the same text."""
 
     def create(self) -> list[str]:
         return []
@@ -192,7 +194,7 @@ class Touchy(Aggregate[list[str], str]):
 
 
 @pytest.mark.parametrize("kind", range(4))
-def test_a_merge_that_fails_at_a_close_is_that_windows_letter(kind: int) -> None:
+def test_a_merge_that_fails_at_a_close_becomes_a_dead_letter_of_that_window(kind: int) -> None:
     windows = overlapping(Touchy())[:4]
     windows[2] = TumblingWindow(20 * SECOND, {"n": Touchy()})
     run = TestRun(job(recorded(windows[kind]), on_error="dead_letter", watermark_delay=1000))

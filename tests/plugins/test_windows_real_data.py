@@ -1,4 +1,4 @@
-"""Windows over real data give what pandas gives over the whole of it."""
+"""Windows over real data give the results of pandas over all of the data."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ def measured(path: Path) -> list[dict[str, Any]]:
 
 
 def results_of(records: list[Any], window: WindowSpec, *, size: int, delay: timedelta, key: Any = None) -> Any:
-    """The results of a window over some records, cut into batches of a size."""
+    """Return the results of a window over records in batches of a size."""
     handler = windowed(key=key or (lambda record: "all"), timestamp="timestamp", window=window)
     test_job = Job(
         "real", handler, sources={"in": MemorySource()}, sinks={"results": MemorySink()}, watermark_delay=delay
@@ -48,70 +48,70 @@ def frame(records: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize(("size", "rule"), [(HOUR, "1h"), (24 * HOUR, "1D")])
-def test_taxi_rides_by_hour_and_day(shared_data: FindShared, size: timedelta, rule: str) -> None:
+def test_tumbling_windows_of_taxi_rides_agree_with_pandas(shared_data: FindShared, size: timedelta, rule: str) -> None:
     records = measured(shared_data("data/nyc_taxi.csv"))
     aggregates = {"n": Count(), "sum": Sum("value"), "mean": Mean("value"), "min": Min("value"), "max": Max("value")}
-    found = results_of(records, TumblingWindow(size, aggregates), size=997, delay=timedelta(0))
+    results = results_of(records, TumblingWindow(size, aggregates), size=997, delay=timedelta(0))
     expected = frame(records)["value"].resample(rule).agg(["count", "sum", "mean", "min", "max"])
-    assert [result.start for result in found] == list(expected.index.to_pydatetime())
-    assert [tuple(result.value.values()) for result in found] == list(expected.itertuples(index=False, name=None))
+    assert [result.start for result in results] == list(expected.index.to_pydatetime())
+    assert [tuple(result.value.values()) for result in results] == list(expected.itertuples(index=False, name=None))
 
 
-def test_machine_temperature_is_out_of_order_in_places(shared_data: FindShared) -> None:
+def test_tumbling_windows_of_events_out_of_order_agree_with_pandas(shared_data: FindShared) -> None:
     records = measured(shared_data("data/machine_temperature_system_failure.csv"))
     times = [record["timestamp"] for record in records]
     disorder = max(max(times[:at]) - times[at] for at in range(1, len(times)) if times[at] < times[at - 1])
     window = TumblingWindow(6 * HOUR, {"mean": Mean("value"), "deviation": StdDev("value")})
-    found = {result.start: result.value for result in results_of(records, window, size=500, delay=disorder)}
+    results = {result.start: result.value for result in results_of(records, window, size=500, delay=disorder)}
     expected = frame(records)["value"].resample("6h").agg(["count", "mean", "std"])
     expected = expected[expected["count"] > 0]
-    assert list(found) == list(expected.index.to_pydatetime())
-    assert [value["mean"] for value in found.values()] == pytest.approx(list(expected["mean"]), rel=1e-12)
-    assert [value["deviation"] for value in found.values()] == pytest.approx(list(expected["std"]), rel=1e-9)
+    assert list(results) == list(expected.index.to_pydatetime())
+    assert [value["mean"] for value in results.values()] == pytest.approx(list(expected["mean"]), rel=1e-12)
+    assert [value["deviation"] for value in results.values()] == pytest.approx(list(expected["std"]), rel=1e-9)
 
 
-def test_hopping_temperature(shared_data: FindShared) -> None:
+def test_hopping_windows_of_temperatures_agree_with_pandas(shared_data: FindShared) -> None:
     records = measured(shared_data("data/ambient_temperature_system_failure.csv"))
     window = HoppingWindow(24 * HOUR, 6 * HOUR, Mean("value"))
-    found = {result.start: result.value for result in results_of(records, window, size=300, delay=timedelta(0))}
+    results = {result.start: result.value for result in results_of(records, window, size=300, delay=timedelta(0))}
     values = frame(records)["value"]
-    for start, mean in found.items():
+    for start, mean in results.items():
         inside = values[(values.index >= start) & (values.index < start + 24 * HOUR)]
         assert mean == pytest.approx(inside.mean(), rel=1e-12)
     first, last = values.index[0].floor("6h") - 18 * HOUR, values.index[-1].floor("6h")
     every = pd.date_range(first, last, freq="6h")
-    assert set(found) == {
+    assert set(results) == {
         start for start in every if len(values[start : start + 24 * HOUR - timedelta(microseconds=1)])
     }
 
 
 def log_lines(path: Path) -> list[dict[str, Any]]:
-    """Failed logins: address and time. The log has no year."""
-    found = []
+    """Return address and time of each failed login. The log has no year."""
+    logins = []
     for line in path.read_text().splitlines():
         if "Failed password" in line:
             timestamp = datetime.strptime("2023 " + line[:15], "%Y %b %d %H:%M:%S").replace(tzinfo=timezone.utc)
             words = line.split()
-            found.append({"timestamp": timestamp, "address": words[words.index("from") + 1]})
-    return found
+            logins.append({"timestamp": timestamp, "address": words[words.index("from") + 1]})
+    return logins
 
 
-def test_sessions_of_failed_logins(shared_data: FindShared) -> None:
+def test_sessions_of_failed_logins_agree_with_pandas(shared_data: FindShared) -> None:
     records = log_lines(shared_data("data/openssh_2k.log"))
     gap = timedelta(minutes=5)
-    found = results_of(records, SessionWindow(gap), size=50, delay=timedelta(0), key="address")
+    results = results_of(records, SessionWindow(gap), size=50, delay=timedelta(0), key="address")
     logins = pd.DataFrame(records)
     before = logins.groupby("address")["timestamp"].diff()
     logins["session"] = ((before > gap) | before.isna()).groupby(logins["address"]).cumsum()
     expected = logins.groupby(["address", "session"])["timestamp"].agg(["min", "max", "count"])
-    assert sorted((result.key, result.start, result.end, result.value) for result in found) == sorted(
+    assert sorted((result.key, result.start, result.end, result.value) for result in results) == sorted(
         (address, row["min"].to_pydatetime(), row["max"].to_pydatetime() + gap, row["count"])
         for (address, _), row in expected.iterrows()
     )
 
 
 class Alarms(Handler):
-    """An alarm at each fifth failed login within a minute, while the minute is open."""
+    """Collects an alarm at each fifth failed login within a minute, before the minute ends."""
 
     alarms = SinkSpec(tuple)
     minute = TumblingWindow(timedelta(minutes=1), Collect("address", limit=5), early=5)
@@ -129,17 +129,17 @@ class Alarms(Handler):
 
     @minute.on_close
     def minute_closed(self, subject: Subject, window: Window, addresses: list[str]) -> None:
-        """Nothing: the alarm was given."""
+        """Does nothing, because `alarm` has collected the alarm."""
 
 
-def test_alarms_of_failed_logins(shared_data: FindShared) -> None:
+def test_early_results_of_failed_logins_agree_with_pandas(shared_data: FindShared) -> None:
     records = log_lines(shared_data("data/openssh_2k.log"))
     run = TestRun(Job("alarms", Alarms(), sources={"in": MemorySource()}, sinks={"alarms": MemorySink()}))
     for start in range(0, len(records), 20):
         run.add_records(records[start : start + 20]).end_batch()
-    found = run.run(flush=True).records("alarms")
+    results = run.run(flush=True).records("alarms")
     logins = pd.DataFrame(records)
     counts = logins.groupby(["address", logins["timestamp"].dt.floor("1min")]).size()
     expected = [(address, minute.to_pydatetime()) for (address, minute), n in counts.items() for _ in range(n // 5)]
-    assert sorted(found) == sorted(expected)
+    assert sorted(results) == sorted(expected)
     assert expected

@@ -1,4 +1,4 @@
-"""Functions of windows and joins that failed are called again by a replay, with what they were called with."""
+"""A replay calls failed functions of windows and joins again with the same arguments."""
 
 import json
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ DISORDER = 5
 
 
 class Recorded(Handler):
-    """Records results; fails for some while it is broken."""
+    """Collects results, and fails for some of them while it is broken."""
 
     results = SinkSpec(tuple)
 
@@ -51,7 +51,7 @@ class Recorded(Handler):
 
 
 class CompositeAggregate(Recorded):
-    """Gives events to a window of each kind; what has a third value fails."""
+    """Adds events to a window of each kind. Windows with a value that is a multiple of three fail."""
 
     tumbling = TumblingWindow(7 * SECOND, Collect())
     early = TumblingWindow(10 * SECOND, Collect(), early=3 * SECOND)
@@ -82,19 +82,19 @@ class CompositeAggregate(Recorded):
 
 
 def job(handler: Handler, sources: Iterable[str] = ("in",), **settings: Any) -> Job:
-    kept = {name: MemorySource() for name in sources}
+    inputs = {name: MemorySource() for name in sources}
     return Job(
         "windows",
         handler,
-        kept,
+        inputs,
         {"results": MemorySink(), "dead_letters": MemorySink()},
         on_error="dead_letter",
         **settings,
     )
 
 
-def letters_of(given: Iterable[DeadLetter]) -> list[Letter]:
-    """Letters as files have them."""
+def file_letters(dead_letters: Iterable[DeadLetter]) -> list[Letter]:
+    """Return dead letters in the form in which files have them."""
     return [
         Letter(
             json.dumps([number, letter.shown]).encode(),
@@ -107,16 +107,16 @@ def letters_of(given: Iterable[DeadLetter]) -> list[Letter]:
             },
             unpack(letter.packed),
         )
-        for number, letter in enumerate(given)
+        for number, letter in enumerate(dead_letters)
     ]
 
 
-def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLetter]) -> dict[str, list[Any]]:
-    """What comes out of each port when letters are replayed into a job, with what a test run has stored."""
-    plan = plan_of(letters_of(letters), mended, set())
+def replayed(fixed: Job, run: TestRun, result: TestResult, dead_letters: list[DeadLetter]) -> dict[str, list[Any]]:
+    """Replay dead letters into a job with the state of a test run. Return the outputs of each port."""
+    plan = plan_of(file_letters(dead_letters), fixed, set())
     assert not plan.others
     calls = [FailedCall(*ReplayedLetter.of_line(each.line()).content) for step in plan.steps for each in step]
-    operator = Operator(mended)
+    operator = Operator(fixed)
     operator.open()
     assert result.watermark is not None
     group = ReplayedGroup([], [], calls)
@@ -125,18 +125,18 @@ def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLe
     )
     assert (processed.counts.late, processed.counts.timers_fired) == (0, len(calls))
     outputs = {
-        port: [port_codec(mended, port).decode(encoded) for encoded in encoded_values]
+        port: [port_codec(fixed, port).decode(encoded) for encoded in encoded_values]
         for port, encoded_values in processed.outputs.items()
     }
     return outputs | {"counts": [processed.counts.counters]}
 
 
-def results(given: Iterable[Any]) -> Any:
-    return count((key, result) for _, key, result in given)
+def results(records: Iterable[Any]) -> Any:
+    return count((key, result) for _, key, result in records)
 
 
 @given(streams(DISORDER), st.booleans())
-def test_what_failed_and_what_did_not_is_what_comes_of_a_handler_that_is_whole(batches: Any, flush: bool) -> None:
+def test_results_and_replayed_results_are_those_of_a_handler_that_does_not_fail(batches: Any, flush: bool) -> None:
     made = {}
     for is_broken in (True, False):
         run = TestRun(job(CompositeAggregate(is_broken), watermark_delay=DISORDER))
@@ -144,15 +144,15 @@ def test_what_failed_and_what_did_not_is_what_comes_of_a_handler_that_is_whole(b
             run.add_records(batch).end_batch()
         made[is_broken] = run, run.run(flush=flush)
     (run, broken), (_, whole) = made[True], made[False]
-    letters = broken.dead_letters
-    again = replayed(job(CompositeAggregate(False)), run, broken, letters) if letters else {}
+    dead_letters = broken.dead_letters
+    again = replayed(job(CompositeAggregate(False)), run, broken, dead_letters) if dead_letters else {}
     assert again.get("dead_letters", []) == []
     assert results([*broken.records("results"), *again.get("results", [])]) == results(whole.records("results"))
-    assert {letter.timestamp for letter in letters} == {at for at, _, _ in again.get("results", [])}
+    assert {letter.timestamp for letter in dead_letters} == {at for at, _, _ in again.get("results", [])}
 
 
 class Plain(Recorded):
-    """Has a window with a function of no class."""
+    """Has a window with a plain function."""
 
     def __init__(self, is_broken: bool) -> None:
         super().__init__(is_broken)
@@ -166,7 +166,7 @@ def _take(subject: Subject, window: Window, value: Any) -> None:
     subject.handler.take(subject, value, fails=True)
 
 
-def test_a_function_that_is_no_method_is_called_again() -> None:
+def test_a_replay_calls_a_plain_function_of_a_window() -> None:
     run = TestRun(job(Plain(True))).add_records([event(1, 3), event(2, 5)])
     result = run.run(flush=True)
     again = replayed(job(Plain(False)), run, result, result.dead_letters)
@@ -188,29 +188,29 @@ def _take_unseen(subject: Subject, window: Window, value: Any) -> Any:
     yield subject.handler.take(subject, value)
 
 
-def test_a_function_of_which_nothing_ran_fails_again() -> None:
+def test_a_replayed_function_that_is_a_generator_becomes_a_dead_letter() -> None:
     run = TestRun(job(Plain(True))).add_records([event(1, 3), event(2, 5)])
     result = run.run(flush=True)
-    mended = Plain(False)
+    fixed = Plain(False)
     hidden = HoppingWindow(
         10 * SECOND, 5 * SECOND, Max(None), name="window", on_close=lambda *arguments: _take_unseen(*arguments)
     )
-    mended.window = hidden
-    again = replayed(job(mended), run, result, result.dead_letters)
+    fixed.window = hidden
+    again = replayed(job(fixed), run, result, result.dead_letters)
     assert [letter.error.partition(":")[0] for letter in again["dead_letters"]] == ["NotRunError"] * 2
 
 
-def test_so_is_that_of_a_join() -> None:
+def test_a_replay_calls_a_function_of_a_join() -> None:
     sources = "trades", "quotes"
     run = TestRun(job(Priced(True), sources)).add_record(event(1, 100), "quotes")
     run.add_records([event(second, second) for second in (1, 2, 3)], "trades").add_watermark(at(60))
     result = run.run()
     again = replayed(job(Priced(False), sources), run, result, result.dead_letters)
-    assert [found for *_, found in again["results"]] == [(2, 100), (3, 100)]
+    assert [values for *_, values in again["results"]] == [(2, 100), (3, 100)]
 
 
 class Feeding(Recorded):
-    """Gives the results of a window to itself and to a longer one."""
+    """Adds the results of a window to a longer window."""
 
     short = TumblingWindow(10 * SECOND, Count())
     long = TumblingWindow(60 * SECOND, Count())
@@ -230,17 +230,17 @@ class Feeding(Recorded):
     def on_timer_expired(self, subject: Subject, timestamp: Any) -> None: ...
 
 
-def test_windows_that_have_closed_take_nothing_from_it_and_open_ones_do() -> None:
+def test_a_replayed_function_can_add_events_only_to_open_windows() -> None:
     run = TestRun(job(Feeding(True))).add_records([event(1), event(61)]).add_watermark(at(80))
     result = run.run()
     assert len(result.dead_letters) == 2
     again = replayed(job(Feeding(False)), run, result, result.dead_letters)
-    assert [found for *_, found in again["results"]] == [("short", 1, False)] * 2
+    assert [values for *_, values in again["results"]] == [("short", 1, False)] * 2
     assert again["counts"] == [{"long.late": 1}]
 
 
 class FedByTimers(Recorded):
-    """Gives an event to a short and a long window when its timer fires."""
+    """Adds an event to a short and to a long window when its timer fires."""
 
     short = TumblingWindow(10 * SECOND, Count())
     long = TumblingWindow(60 * SECOND, Count())
@@ -261,31 +261,33 @@ class FedByTimers(Recorded):
         self.take(subject, seconds(window.start), number)
 
 
-def test_what_a_replayed_timer_gives_to_a_window_that_has_closed_is_late() -> None:
+def test_events_that_a_replayed_timer_adds_to_a_closed_window_are_late() -> None:
     run = TestRun(job(FedByTimers(True))).add_record(event(5)).add_watermark(at(20))
     result = run.run()
     assert [letter.callback for letter in result.dead_letters] == ["on_timer_expired"]
-    mended = job(FedByTimers(False))
-    operator, timers = Operator(mended), [("a", to_micros(at(5)), "")]
-    played = operator.process(
+    fixed = job(FedByTimers(False))
+    operator, timers = Operator(fixed), [("a", to_micros(at(5)), "")]
+    restored = operator.process(
         GroupBatch(PackedGroup(run._stages[""].state), [], to_micros(at(20)), again=ReplayedGroup([], timers, []))
     )
-    assert (played.outputs, played.counts.counters) == ({}, {"short.late": 1})
-    closed = operator.process(GroupBatch(PackedGroup(played.changes.packed), [], to_micros(at(60))))
-    assert [port_codec(mended, "results").decode(encoded) for encoded in closed.outputs["results"]] == [
+    assert (restored.outputs, restored.counts.counters) == ({}, {"short.late": 1})
+    closed = operator.process(GroupBatch(PackedGroup(restored.changes.packed), [], to_micros(at(60))))
+    assert [port_codec(fixed, "results").decode(encoded) for encoded in closed.outputs["results"]] == [
         (at(60), "a", (0, 1))
     ]
 
 
-def test_what_fails_again_is_a_letter_that_can_be_replayed() -> None:
+def test_a_replayed_call_that_fails_becomes_a_dead_letter_that_can_be_replayed() -> None:
     broken = job(CompositeAggregate(True))
     run = TestRun(broken).add_records([event(1, 3), event(2, 5)]).add_watermark(at(30))
     result = run.run()
     first = replayed(broken, run, result, result.dead_letters)
     assert "results" not in first
     assert [letter.shown for letter in first["dead_letters"]] == [letter.shown for letter in result.dead_letters]
-    mended = job(CompositeAggregate(False))
-    once, twice = (replayed(mended, run, result, letters) for letters in (result.dead_letters, first["dead_letters"]))
+    fixed = job(CompositeAggregate(False))
+    once, twice = (
+        replayed(fixed, run, result, dead_letters) for dead_letters in (result.dead_letters, first["dead_letters"])
+    )
     assert once["results"] == twice["results"]
 
 
@@ -296,11 +298,11 @@ class Shorter(CompositeAggregate):
     def tumbled(self, subject: Subject, window: Window, values: list[Any]) -> None: ...
 
 
-def test_a_call_that_the_window_does_not_make_any_more_is_a_letter_that_says_so() -> None:
+def test_a_replayed_call_that_a_changed_window_no_longer_makes_becomes_a_dead_letter() -> None:
     run = TestRun(job(CompositeAggregate(True))).add_record(event(1, 3)).add_watermark(at(7))
     result = run.run()
-    letters = [letter for letter in result.dead_letters if unpack(letter.packed)["call"][0] == "tumbling"]
-    (letter,) = replayed(job(Shorter(False)), run, result, letters)["dead_letters"]
+    dead_letters = [letter for letter in result.dead_letters if unpack(letter.packed)["call"][0] == "tumbling"]
+    (letter,) = replayed(job(Shorter(False)), run, result, dead_letters)["dead_letters"]
     assert letter.callback == "closed"
     assert letter.error.startswith("RunError: cannot replay closed(Wi")
     assert ": tumbling no longer makes this call. Revert the settings or the aggregate of tumbling" in letter.error
@@ -316,15 +318,15 @@ class Made(Recorded):
         return TumblingWindow(10 * SECOND, Collect(), name=name, on_close=_take)
 
 
-def test_a_window_that_was_made_at_run_time_is_made_again() -> None:
+def test_a_replay_recovers_a_window_that_is_made_at_run_time() -> None:
     run = TestRun(job(Made(True))).add_record(event(1, 3)).add_watermark(at(10))
     result = run.run()
     again = replayed(job(Made(False)), run, result, result.dead_letters)
-    assert [found for *_, found in again["results"]] == [([3],)]
+    assert [values for *_, values in again["results"]] == [([3],)]
 
 
-def test_a_letter_of_a_window_that_the_handler_lacks_is_told() -> None:
+def test_a_dead_letter_of_a_window_that_the_handler_lacks_cannot_be_replayed() -> None:
     run = TestRun(job(CompositeAggregate(True))).add_record(event(1, 3)).add_watermark(at(7))
-    letters = letters_of(run.run().dead_letters)
+    dead_letters = file_letters(run.run().dead_letters)
     with pytest.raises(LoadError, match=r"a dead letter needs the window or join '\w+': declare it in the handler"):
-        plan_of(letters, job(Feeding(False)), set())
+        plan_of(dead_letters, job(Feeding(False)), set())

@@ -41,11 +41,11 @@ class Spanning(Recording):
 
 
 def all_at_once(handler: Recording, batches: Any) -> list[Any]:
-    """The results of a handler that is played many events at a time."""
+    """Return the results of a handler in the vectorized path."""
     handler.delegates_to = "window"
     operator = Operator(job(handler))
     assert operator.vectorized_component is not None
-    state, found, times = None, [], []
+    state, results, times = None, [], []
     for batch in [*batches, None]:
         watermark = max(times) - 6_000_000 if times else None
         chunks = [Chunk("in", b"", pack_events([field for event in batch for field in event]))] if batch else []
@@ -53,13 +53,13 @@ def all_at_once(handler: Recording, batches: Any) -> list[Any]:
         processed = operator.vectorized(operator.vectorized_component, GroupBatch(PackedGroup(state), chunks, mark))
         assert processed is not None
         state = processed.changes.packed
-        found += [operator._codecs["results"].decode(encoded) for encoded in processed.outputs.get("results", [])]
+        results += [operator._codecs["results"].decode(encoded) for encoded in processed.outputs.get("results", [])]
         times += [to_micros(event.timestamp) for event in batch or ()]
-    return found
+    return results
 
 
 @given(streams(5), st.sampled_from(KINDS))
-def test_first_and_last_are_the_times_of_its_events(batches: Any, kind: Any) -> None:
+def test_first_and_last_of_a_window_are_the_times_of_its_oldest_and_newest_event(batches: Any, kind: Any) -> None:
     of, lengths, settings = kind
     handler = Spanning(windowing(of, *lengths, Collect(lambda event: seconds(event.timestamp)), **settings).window)
     run = TestRun(job(handler, watermark_delay=6))
@@ -73,14 +73,14 @@ def test_first_and_last_are_the_times_of_its_events(batches: Any, kind: Any) -> 
         assert count(all_at_once(again, batches)) == count(records)
 
 
-def test_a_session_that_is_cut_has_the_times_of_its_own_events() -> None:
+def test_first_and_last_of_a_session_with_a_maximum_duration_are_those_of_its_own_events() -> None:
     handler = Spanning(windowing(SessionWindow, 30 * SECOND, max_duration=100 * SECOND).window)
     run = TestRun(job(handler)).add_records([event(time) for time in range(0, 200, 20)])
-    found = [(seconds(first), seconds(last)) for first, last, _ in run.run(flush=True).records("results")]
-    assert found == [(0, 80), (100, 180)]
+    spans = [(seconds(first), seconds(last)) for first, last, _ in run.run(flush=True).records("results")]
+    assert spans == [(0, 80), (100, 180)]
 
 
-def test_windows_are_equal_by_what_they_are_and_not_by_what_is_in_them() -> None:
+def test_windows_with_different_first_and_last_are_equal() -> None:
     window = Window(at(0), at(10), "a", first=at(2), last=at(3))
     assert window == Window(at(0), at(10), "a", False) == (at(0), at(10), "a", False)
     for other in (copy(window), deepcopy(window), loads(dumps(window)), window._replace(partial=True)):
@@ -89,7 +89,7 @@ def test_windows_are_equal_by_what_they_are_and_not_by_what_is_in_them() -> None
 
 
 @pytest.mark.parametrize("kind", [TumblingWindow, SessionWindow])
-def test_they_outlive_restarts(kind: Any) -> None:
+def test_first_and_last_of_a_window_are_restored_after_a_restart(kind: Any) -> None:
     run = TestRun(job(Spanning(windowing(kind, 10 * SECOND).window), watermark_delay=100))
     run.add_records([event(4), event(6)]).restart().add_record(event(2))
     ((first, last, _),) = run.run(flush=True).records("results")

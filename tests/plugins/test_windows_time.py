@@ -1,4 +1,4 @@
-"""Windows at the beginning and at the end of time: of the years 1 and 9999."""
+"""Windows at the beginning of the year 1 and at the end of the year 9999."""
 
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -49,7 +49,7 @@ within_time = pytest.mark.parametrize(
 
 @out_of_time
 @pytest.mark.parametrize("delegates_to", [None, "window"])
-def test_an_event_whose_window_would_leave_time_is_told(
+def test_the_error_for_an_event_whose_window_is_out_of_range_names_its_time(
     kind: type[WindowSpec], lengths: Any, timestamp: datetime, delegates_to: str | None
 ) -> None:
     handler = windowing(kind, *lengths)
@@ -57,13 +57,15 @@ def test_an_event_whose_window_would_leave_time_is_told(
     chunk = Chunk("in", b"", pack_events(["a", NOW, 1, "b", timestamp, 2]))
     with pytest.raises(CallbackError) as caught:
         Operator(job(handler)).process(GroupBatch(PackedGroup(None), [chunk], None))
-    told = f"WindowEventError: the window 'window' cannot accept the event at {timestamp.isoformat()}: its window would"
+    message = (
+        f"WindowEventError: the window 'window' cannot accept the event at {timestamp.isoformat()}: its window would"
+    )
     assert (caught.value.callback, caught.value.key) == ("on_event", "b")
-    assert caught.value.error.startswith(told)
+    assert caught.value.error.startswith(message)
 
 
 @out_of_time
-def test_it_becomes_a_dead_letter_and_the_stream_goes_on(
+def test_an_event_whose_window_is_out_of_range_becomes_a_dead_letter(
     kind: type[WindowSpec], lengths: Any, timestamp: datetime
 ) -> None:
     run = TestRun(job(windowing(kind, *lengths), on_error="dead_letter", watermark_delay=timedelta(days=3650000)))
@@ -75,17 +77,17 @@ def test_it_becomes_a_dead_letter_and_the_stream_goes_on(
 
 @within_time
 @pytest.mark.parametrize("lateness", [timedelta(0), WEEK, timedelta.max])
-def test_windows_near_the_ends_of_time_close_at_its_end(
+def test_windows_near_the_first_and_the_last_time_close_at_a_flush(
     kind: type[WindowSpec], lengths: Any, timestamp: datetime, lateness: timedelta
 ) -> None:
     run = TestRun(job(windowing(kind, *lengths, allowed_lateness=lateness))).add_record(KeyedEvent("a", timestamp))
     result = run.run(flush=True)
-    given = result.records("results")
-    assert len(given) == (5 if lengths[0] == 5 * MINUTE else 1)
-    assert all((partial, value) == (False, 1) for _, _, _, partial, value in given)
+    closed = result.records("results")
+    assert len(closed) == (5 if lengths[0] == 5 * MINUTE else 1)
+    assert all((partial, value) == (False, 1) for _, _, _, partial, value in closed)
     assert result.keys() == []
     result = run.add_record(KeyedEvent("a", timestamp)).run(flush=True)
-    assert (result.records("results"), result.keys()) == (given, [])
+    assert (result.records("results"), result.keys()) == (closed, [])
     assert result.counters == {"window.late": 1}
 
 
@@ -94,7 +96,7 @@ def test_windows_near_the_ends_of_time_close_at_its_end(
     [(TumblingWindow, [MINUTE]), (HoppingWindow, [5 * MINUTE, MINUTE]), (SessionWindow, [MINUTE])],
 )
 @pytest.mark.parametrize("lateness", [timedelta(0), WEEK, timedelta.max])
-def test_windows_taken_at_once_close_at_the_end_of_time_as_one_by_one(
+def test_vectorized_windows_close_at_the_end_of_time_like_others(
     kind: type[WindowSpec], lengths: Any, lateness: timedelta
 ) -> None:
     events = [field for minute in (5, 9, 7) for key in "ab" for field in (key, LAST - minute * MINUTE, None)]
@@ -103,9 +105,9 @@ def test_windows_taken_at_once_close_at_the_end_of_time_as_one_by_one(
         handler = windowing(kind, *lengths, allowed_lateness=lateness)
         handler.delegates_to = "window"
         operator = Operator(job(handler))
-        found, state = [], None
-        for watermark, given in ((None, events), (to_micros(LAST), []), (to_micros(LAST), events)):
-            chunks = [Chunk("in", b"", pack_events(given))] if given else []
+        batches, state = [], None
+        for watermark, fields in ((None, events), (to_micros(LAST), []), (to_micros(LAST), events)):
+            chunks = [Chunk("in", b"", pack_events(fields))] if fields else []
             if is_vectorized:
                 assert operator.vectorized_component is not None
                 processed = operator.vectorized(
@@ -117,14 +119,14 @@ def test_windows_taken_at_once_close_at_the_end_of_time_as_one_by_one(
             state = processed.changes.packed
             results = sorted(map(repr, processed.outputs.get("results", [])))
             counts = processed.counts
-            found.append((results, counts.counters, counts.keys, processed.changes.next_time))
-        return found
+            batches.append((results, counts.counters, counts.keys, processed.changes.next_time))
+        return batches
 
     assert outputs(True) == outputs(False)
     assert outputs(True)[2] == ([], {"window.late": 6}, 0, None)
 
 
-def test_a_cut_session_and_what_follows_it_close_at_the_end_of_time() -> None:
+def test_sessions_with_a_maximum_duration_close_at_the_end_of_time() -> None:
     handler = windowing(SessionWindow, MINUTE, max_duration=MINUTE, allowed_lateness=WEEK)
     events = [KeyedEvent("a", LAST - seconds * timedelta(seconds=1)) for seconds in (170, 130, 90, 60)]
     result = TestRun(job(handler)).add_records(events).run(flush=True)

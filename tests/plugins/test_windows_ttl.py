@@ -1,4 +1,4 @@
-"""Windows with a time to live: what is due comes before what is gone, however far the watermark goes at once."""
+"""Windows with a time to live: due windows close before state expires, in steps of the watermark of any size."""
 
 from datetime import timedelta
 from typing import Any
@@ -26,14 +26,14 @@ def minutes(number: float) -> timedelta:
         (SlidingWindow, [(-30, 30, 1), (140, 200, 1), (141, 201, 2)]),
     ],
 )
-def test_a_window_that_wakes_late_makes_the_others_no_older(kind: Any, expected: Any) -> None:
+def test_a_window_that_closes_late_does_not_let_other_windows_expire(kind: Any, expected: Any) -> None:
     run = TestRun(job(windowing(kind, minutes(60), ttl=minutes(90))))
     run.add_record(event(30 * MINUTE)).add_record(event(200 * MINUTE)).end_batch().add_record(event(201 * MINUTE))
-    found = results(run.add_watermark(at(262 * MINUTE)).run())
-    assert [(start / MINUTE, end / MINUTE, value) for start, end, value in found] == expected
+    closed = results(run.add_watermark(at(262 * MINUTE)).run())
+    assert [(start / MINUTE, end / MINUTE, value) for start, end, value in closed] == expected
 
 
-def test_a_join_that_wakes_late_makes_what_came_later_no_older() -> None:
+def test_a_join_that_answers_late_does_not_let_later_events_expire() -> None:
     class Joining(Handler):
         matches = SinkSpec(tuple)
         join = AsOfJoin(left="l", right="r", ttl=minutes(90))
@@ -56,7 +56,7 @@ def test_a_join_that_wakes_late_makes_what_came_later_no_older() -> None:
     assert result.records("matches") == [(30, None), (200, 200), (201, 200)]
 
 
-def test_a_join_that_is_due_when_its_time_to_live_ends_answers() -> None:
+def test_a_join_answers_if_it_is_due_when_its_time_to_live_ends() -> None:
     class Joining(Handler):
         matches = SinkSpec(tuple)
         # a left event is answered once the watermark is past half an hour after it
@@ -84,7 +84,7 @@ def test_a_join_that_is_due_when_its_time_to_live_ends_answers() -> None:
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_what_is_gone_between_two_times_is_gone_however_the_input_is_cut(cut: bool) -> None:
+def test_windows_expire_for_any_division_into_batches(cut: bool) -> None:
     run = TestRun(job(windowing(TumblingWindow, minutes(60), ttl=minutes(20))))
     run.add_record(event(30 * MINUTE)).add_record(event(90 * MINUTE))
     if cut:
@@ -96,7 +96,7 @@ def test_what_is_gone_between_two_times_is_gone_however_the_input_is_cut(cut: bo
 
 @pytest.mark.parametrize("window", [SessionWindow, SlidingWindow, TumblingWindow])
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_window_that_is_due_when_its_time_to_live_ends_closes(window: Any, cut: bool) -> None:
+def test_a_window_closes_if_it_is_due_when_its_time_to_live_ends(window: Any, cut: bool) -> None:
     settings = {"allowed_lateness": minutes(30)} if window is SlidingWindow else {}
     run = TestRun(job(windowing(window, minutes(30), ttl=minutes(30), **settings))).add_record(event(0))
     if cut:
@@ -107,20 +107,20 @@ def test_a_window_that_is_due_when_its_time_to_live_ends_closes(window: Any, cut
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_close_is_no_event_for_the_time_to_live(cut: bool) -> None:
+def test_closing_a_window_does_not_extend_the_time_to_live(cut: bool) -> None:
     window = windowing(TumblingWindow, minutes(10), ttl=minutes(25), allowed_lateness=minutes(30))
     run = TestRun(job(window)).add_records([event(0), event(19 * MINUTE)])
     if cut:
         run.add_record(event(42 * MINUTE, key="other")).end_batch()
     result = run.add_record(event(60 * MINUTE, key="other")).end_batch().run()
-    assert results(result) == [(0, 10 * MINUTE, 1)], "the other one is gone at 44, and would close at 50"
+    assert results(result) == [(0, 10 * MINUTE, 1)], "the other window expires at 44, and would close at 50"
     assert result.keys() == ["other"]
 
 
 @pytest.mark.parametrize("others", [[], [event(1, key="other")]])
-def test_what_a_timer_of_long_ago_wrote_is_gone(others: list[Any]) -> None:
+def test_a_window_that_a_timer_filled_expires_after_the_time_of_the_timer(others: list[Any]) -> None:
     class Timed(Handler):
-        found = SinkSpec(tuple)
+        closes = SinkSpec(tuple)
         window = CountWindow(10, ttl=minutes(30), early=1)
 
         def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
@@ -138,15 +138,15 @@ def test_what_a_timer_of_long_ago_wrote_is_gone(others: list[Any]) -> None:
         @window.on_close
         def closed(self, subject: Subject, window: Window, value: int) -> None:
             if window.key == "a":
-                self.found.collect(subject, (window.key, value))
+                self.closes.collect(subject, (window.key, value))
 
-    run = TestRun(Job("timed", Timed(), {"in": MemorySource()}, {"found": MemorySink()}))
+    run = TestRun(Job("timed", Timed(), {"in": MemorySource()}, {"closes": MemorySink()}))
     run.add_records([event(1, "later"), *others]).add_watermark(at(120 * MINUTE)).add_record(event(121 * MINUTE))
-    assert run.run().records("found") == [("a", 1), ("a", 1)]
+    assert run.run().records("closes") == [("a", 1), ("a", 1)]
 
 
 @pytest.mark.parametrize("value", [None, "fails"])
-def test_an_event_that_fails_changes_nothing_to_which_are_late(value: Any) -> None:
+def test_an_event_that_fails_does_not_change_which_events_are_late(value: Any) -> None:
     class Failing(Recording):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
             super().on_event(subject, event)
@@ -162,6 +162,6 @@ def test_an_event_that_fails_changes_nothing_to_which_are_late(value: Any) -> No
     assert len(result.records("late")) == 1
 
 
-def test_what_was_written_before_1970_is_gone_after_its_time_too() -> None:
+def test_windows_before_1970_expire() -> None:
     run = TestRun(job(windowing(TumblingWindow, minutes(5), ttl=timedelta(seconds=1))))
     assert run.add_record(event(-5)).add_watermark(at(-3)).end_batch().run().keys() == []

@@ -1,4 +1,4 @@
-"""Open windows outlive changes of their aggregates: names that come and go, and migrations."""
+"""Open windows whose aggregates change: names that are added and removed, and migrations."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -30,10 +30,10 @@ KINDS: dict[str, Callable[..., Recording]] = {
 AT_ONCE = ("tumbling", "hopping", "session")
 
 
-def batch_played(
+def processed_batch(
     operator: Operator, state: bytes | None, chunks: list[Chunk], watermark: int, is_vectorized: bool
 ) -> ProcessedGroup:
-    """A batch, played many events at a time or one by one."""
+    """Process a batch in the vectorized path or event by event."""
     if is_vectorized:
         assert operator.vectorized_component is not None
         done = operator.vectorized(
@@ -46,9 +46,9 @@ def batch_played(
 
 
 def results(before: Recording, after: Recording, *vectorized: bool) -> list[Any]:
-    """What windows give that one handler began and another one ended.
+    """Return the results of windows that one handler opens and another handler closes.
 
-    :param vectorized: whether the one is played many events at a time, and the other
+    :param vectorized: for both handlers, `True` to process in the vectorized path
     """
     state = None
     outputs: list[Any] = []
@@ -56,7 +56,7 @@ def results(before: Recording, after: Recording, *vectorized: bool) -> list[Any]
         handler.delegates_to = "window" if is_vectorized else None
         operator = Operator(job(handler))
         for watermark, chunks in ((0, [Chunk("in", b"", pack_events(["a", at(second), second]))]), (1, [])):
-            done = batch_played(operator, state, chunks, watermark, is_vectorized)
+            done = processed_batch(operator, state, chunks, watermark, is_vectorized)
             state = done.changes.packed
             outputs += done.outputs.get("results", [])
     closed = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(1000))))
@@ -70,7 +70,7 @@ def ways(kind: str) -> list[tuple[bool, bool]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_names_come_and_go_and_the_rest_stays(kind: str) -> None:
+def test_aggregates_of_a_window_can_be_added_and_removed_by_name(kind: str) -> None:
     make = KINDS[kind]
     for way in ways(kind):
         before = make({"n": Count(), "sum": Sum(), "deep": {"a": Mean(), "b": Max()}})
@@ -86,7 +86,7 @@ def with_sum(accumulator: Any, version: int) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_migration_makes_accumulators_of_another_aggregate(kind: str) -> None:
+def test_a_migration_can_change_the_aggregate_of_a_window(kind: str) -> None:
     make = KINDS[kind]
     for way in ways(kind):
         after = make({"sum": Sum(), "n": Count()}, version=1, migrate=with_sum)
@@ -94,7 +94,7 @@ def test_a_migration_makes_accumulators_of_another_aggregate(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_migration_that_fails_names_window_and_key(kind: str) -> None:
+def test_the_error_of_a_migration_that_fails_names_window_and_key(kind: str) -> None:
     make = KINDS[kind]
     for way in ways(kind):
         after = make({"n": Count()}, version=1, migrate=lambda accumulator, _: accumulator["n"])
@@ -102,7 +102,7 @@ def test_a_migration_that_fails_names_window_and_key(kind: str) -> None:
             results(make(Sum()), after, *way)
 
 
-def test_a_migration_gets_the_events_where_those_are_kept() -> None:
+def test_a_migration_of_a_window_that_stores_events_gets_the_events() -> None:
     make = KINDS["session"]
     joined = make(Reduce(lambda left, right: f"{left}{right}", lambda event: str(event.value)))
     after = make({"all": Collect()}, version=1, migrate=lambda events, _: {"all": [value for *_, value in events]})
@@ -110,7 +110,7 @@ def test_a_migration_gets_the_events_where_those_are_kept() -> None:
 
 
 class Packed(Aggregate[int, int]):
-    """Has a column of its own."""
+    """Has its own layout of columns."""
 
     def create(self) -> int:
         return 0
@@ -147,7 +147,7 @@ class Packed(Aggregate[int, int]):
         return column["packed"]
 
 
-def test_a_column_of_an_aggregates_own_is_read_by_its_class_alone() -> None:
+def test_a_column_with_its_own_layout_is_read_only_by_its_class() -> None:
     make = KINDS["tumbling"]
     both = {"n": Packed(), "max": Max()}
     assert results(make({"n": Packed()}), make(both), True, True)[-1] == {"n": 2, "max": 20}
@@ -155,20 +155,20 @@ def test_a_column_of_an_aggregates_own_is_read_by_its_class_alone() -> None:
         results(make({"n": Packed()}), make({"max": Max()}), True, False)
 
 
-def test_version_and_migrate_go_together() -> None:
+def test_version_without_migrate_is_refused() -> None:
     with pytest.raises(SpecError, match="version= and migrate= go together"):
         TumblingWindow(SECOND, version=1, on_close=print).check()
 
 
 class Account(Handler):
     total = RunningSpec({"sum": Sum(), "first": First()}, ttl=timedelta(days=1))
-    told = SinkSpec(object)
+    totals = SinkSpec(object)
 
     def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
         return record
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        self.told.collect(subject, self.total.add(subject, event))
+        self.totals.collect(subject, self.total.add(subject, event))
 
 
 class Wider(Account):
@@ -176,22 +176,22 @@ class Wider(Account):
 
 
 class Other(Account):
-    total = RunningSpec(Sum(), ttl=timedelta(days=1), version=1, migrate=lambda kept, version: kept["sum"])
+    total = RunningSpec(Sum(), ttl=timedelta(days=1), version=1, migrate=lambda stored, version: stored["sum"])
 
 
 class Wrong(Account):
-    total = RunningSpec(Sum(), ttl=timedelta(days=1), version=1, migrate=lambda kept, version: kept["max"])
+    total = RunningSpec(Sum(), ttl=timedelta(days=1), version=1, migrate=lambda stored, version: stored["max"])
 
 
 @pytest.mark.parametrize(("after", "value"), [(Wider, {"sum": 7, "max": 2}), (Other, 7)])
-def test_a_running_value_goes_on_with_other_aggregates(after: type[Handler], value: Any) -> None:
-    run = TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"told": MemorySink()}))
+def test_a_running_value_continues_with_changed_aggregates(after: type[Handler], value: Any) -> None:
+    run = TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"totals": MemorySink()}))
     run.add_record(event(1, 5)).restart(after).add_record(event(2, 2))
-    assert run.run().records("told")[-1] == value
+    assert run.run().records("totals")[-1] == value
 
 
-def test_a_running_value_that_cannot_be_migrated_is_named() -> None:
-    run = TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"told": MemorySink()}))
+def test_the_error_of_a_migration_of_a_running_value_names_spec_and_key() -> None:
+    run = TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"totals": MemorySink()}))
     run.add_record(event(1, 5)).restart(Wrong).add_record(event(2, 2))
     with pytest.raises(CallbackError, match=r"state 'total' of key 'a'.*migrate= failed for version 0: KeyError"):
         run.run()
@@ -199,8 +199,8 @@ def test_a_running_value_that_cannot_be_migrated_is_named() -> None:
 
 @pytest.mark.parametrize("kind", ["hopping", "sliding", "session", "cut session"])
 @pytest.mark.parametrize("of", [Count, First], ids=["any order", "in order"])
-def test_a_name_that_comes_back_begins_anew(kind: str, of: Callable[[], Any]) -> None:
-    def played(key: str, *vectorized: bool) -> list[Any]:
+def test_an_aggregate_that_returns_to_a_window_starts_empty(kind: str, of: Callable[[], Any]) -> None:
+    def value_after(key: str, *vectorized: bool) -> list[Any]:
         state, outputs = None, []
         with_name, without = {"n": Sum(), "other": of()}, {"other": of()}
         for value, (aggregates, is_vectorized) in enumerate(
@@ -212,12 +212,12 @@ def test_a_name_that_comes_back_begins_anew(kind: str, of: Callable[[], Any]) ->
             operator = Operator(job(handler))
             keys = ["a" if value != 1 else key]
             chunks = [Chunk("in", b"", pack_events([*keys, at(second), 1]))]
-            state = batch_played(operator, state, chunks, value, is_vectorized).changes.packed
+            state = processed_batch(operator, state, chunks, value, is_vectorized).changes.packed
         closed = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(1000))))
         outputs = [unpack(result) for result in closed.outputs["results"]]
         return [result[-1]["n"] for result in outputs if result[2] == "a"]
 
     ways = [(first, second, third) for first in (False, True) for second in (False, True) for third in (False, True)]
     for way in ways if kind in AT_ONCE else [(False, False, False)]:
-        assert max(played("a", *way)) == 1, way
-        assert max(played("idle a", *way)) == 1, way
+        assert max(value_after("a", *way)) == 1, way
+        assert max(value_after("idle a", *way)) == 1, way

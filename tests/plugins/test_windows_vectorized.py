@@ -1,4 +1,4 @@
-"""A handler that gives all events to a window is played many events at a time, to the same effect as one by one."""
+"""A handler that adds all events to a window gives the same results in the vectorized path as event by event."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -33,7 +33,7 @@ latenesses = st.integers(0, 6).map(lambda seconds: seconds * SECOND)
 
 @st.composite
 def windows(draw: st.DrawFn) -> Callable[[], Recording]:
-    """Makes a handler with a window of a kind that takes many events at a time."""
+    """Draw a function that makes a handler with a window that can be processed in the vectorized path."""
     value, lateness = draw(values), draw(latenesses)
     size, hop = sorted((draw(lengths), draw(lengths)), reverse=True)
     kind = draw(st.sampled_from([TumblingWindow, HoppingWindow, HoppingWindow, SessionWindow]))
@@ -42,12 +42,12 @@ def windows(draw: st.DrawFn) -> Callable[[], Recording]:
     return lambda: windowing(kind, *lengths_, value, allowed_lateness=lateness, storage=storage)
 
 
-def played(
+def batches_of(
     handler: Recording, script: Any, late_events: Any, vectorized: Callable[[], bool]
 ) -> list[tuple[ProcessedGroup, Any]]:
-    """What the operator gives for each batch of a script, and what it keeps.
+    """Return the results and the state of the operator after each batch of a script.
 
-    :param vectorized: says for each batch whether it is played at once
+    :param vectorized: returns for each batch whether it is processed in the vectorized path
     """
     handler.delegates_to = "window"
     sinks = {"results": MemorySink(), "late": MemorySink()}
@@ -57,13 +57,13 @@ def played(
     operator = Operator(Job("windows", handler, sources, sinks, late_events=late_events))
     operator.open()
     state: bytes | None = None
-    found: list[tuple[ProcessedGroup, Any]] = []
+    batches: list[tuple[ProcessedGroup, Any]] = []
     for watermark, events in [*script, (1000, [])]:
-        brought: dict[str, list[Any]] = {}
+        fields_by_source: dict[str, list[Any]] = {}
         for key, timestamp, number in events:
             value = (0, 0.5, None, 2**70, -1)[number % 5]
-            brought.setdefault("other" if number == 3 else "in", []).extend((key, timestamp, value))
-        chunks = [Chunk(source, b"", pack_events(fields)) for source, fields in brought.items()]
+            fields_by_source.setdefault("other" if number == 3 else "in", []).extend((key, timestamp, value))
+        chunks = [Chunk(source, b"", pack_events(fields)) for source, fields in fields_by_source.items()]
         mark = None if watermark is None else to_micros(at(watermark))
         processed: ProcessedGroup | None
         if vectorized():
@@ -75,34 +75,34 @@ def played(
         state = processed.changes.packed
         group = KeyGroup(PackedGroup(state))
         group.by_subject(handler.window)
-        kept = {
+        stored = {
             name: (dict(zip(column.packed, column.unpacked(), strict=True)), column.next_timers)
             for name, column in group.tables.items()
         }
         # keys may be stored in another order, and `touched` is approximate
-        found.append((processed._replace(group=None, changes=None, touched=0), kept))
-    return found
+        batches.append((processed._replace(group=None, changes=None, touched=0), stored))
+    return batches
 
 
 @given(windows(), scripts(), st.sampled_from(["deliver", "drop", "divert"]), st.randoms(use_true_random=False))
-def test_many_at_a_time_is_as_one_by_one(
+def test_the_vectorized_path_gives_the_results_of_processing_event_by_event(
     make: Callable[[], Recording], script: Any, late_events: str, chance: Random
 ) -> None:
-    expected = played(make(), script, late_events, lambda: False)
-    assert played(make(), script, late_events, lambda: True) == expected
-    assert played(make(), script, late_events, lambda: chance.random() < 0.5) == expected
+    expected = batches_of(make(), script, late_events, lambda: False)
+    assert batches_of(make(), script, late_events, lambda: True) == expected
+    assert batches_of(make(), script, late_events, lambda: chance.random() < 0.5) == expected
 
 
 @pytest.mark.parametrize("vectorized", [False, True])
 @pytest.mark.parametrize("script", [[(8, 0), (5, 1)], [(5, 0), (8, 1)], [(9, 0), (8, 3), (5, 1)]])
-def test_no_event_is_on_time_by_another_one_of_its_batch(script: Any, vectorized: bool) -> None:
+def test_a_late_event_is_late_even_if_an_event_of_its_batch_extends_its_session(script: Any, vectorized: bool) -> None:
     events = [KeyedEvent("a", at(time), number) for time, number in script]
-    found = played(windowing(SessionWindow, 5 * SECOND), [(12, events)], "deliver", lambda: vectorized)
-    assert [processed.counts.counters for processed, _ in found] == [{"window.late": 1}, {}]
+    batches = batches_of(windowing(SessionWindow, 5 * SECOND), [(12, events)], "deliver", lambda: vectorized)
+    assert [processed.counts.counters for processed, _ in batches] == [{"window.late": 1}, {}]
 
 
-def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
-    class Greedy(Recording):
+def test_handlers_with_state_timers_or_early_results_are_processed_event_by_event() -> None:
+    class WithState(Recording):
         delegates_to = "window"
         seen = ValueSpec(int, 0)
 
@@ -123,7 +123,7 @@ def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
         return Operator(job(handler))
 
     assert made(Making).vectorized_component is not None
-    for other in (made(Greedy), made(Waiting), made(Making, early=2), made(Making, max_active=2)):
+    for other in (made(WithState), made(Waiting), made(Making, early=2), made(Making, max_active=2)):
         assert other.vectorized_component is None
     operator = made(Making)
     state = operator.process(
@@ -132,15 +132,15 @@ def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
     assert (
         operator.vectorized(operator.vectorized_component, GroupBatch(PackedGroup(state), [], to_micros(at(1)))) is None
     )  # type: ignore[arg-type]
-    kept = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(1))))
-    assert (len(kept.outputs["results"]), list(KeyGroup(PackedGroup(kept.changes.packed)).tables)) == (1, ["seen"])
+    closed = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(1))))
+    assert (len(closed.outputs["results"]), list(KeyGroup(PackedGroup(closed.changes.packed)).tables)) == (1, ["seen"])
 
 
 @pytest.mark.parametrize("kind", [TumblingWindow, SessionWindow])
-def test_results_of_one_time_come_in_the_order_of_their_keys(kind: type[WindowSpec]) -> None:
+def test_results_of_windows_with_the_same_time_are_in_the_order_of_keys(kind: type[WindowSpec]) -> None:
     script = [(None, [KeyedEvent(key, at(0), 0) for key in ("b", 2, "a", b"c", 1)])]
-    one_by_one = played(windowing(kind, SECOND), script, "deliver", lambda: False)
-    assert played(windowing(kind, SECOND), script, "deliver", lambda: True) == one_by_one
+    one_by_one = batches_of(windowing(kind, SECOND), script, "deliver", lambda: False)
+    assert batches_of(windowing(kind, SECOND), script, "deliver", lambda: True) == one_by_one
 
 
 class Clipped(Sum):
@@ -164,13 +164,13 @@ class Beginning(Count):
 
 
 @pytest.mark.parametrize("aggregate", [Clipped(), Rounded(), Doubled(), Beginning(), {"n": Clipped()}])
-def test_subclasses_of_aggregates_are_asked_at_once_too(aggregate: Any) -> None:
+def test_overridden_methods_of_aggregates_are_called_in_the_vectorized_path(aggregate: Any) -> None:
     script = [(None, [KeyedEvent("a", at(second), second) for second in (1, 6, 6)])]
     make = lambda: windowing(HoppingWindow, 10 * SECOND, 5 * SECOND, aggregate)  # noqa: E731
-    assert played(make(), script, "deliver", lambda: True) == played(make(), script, "deliver", lambda: False)
+    assert batches_of(make(), script, "deliver", lambda: True) == batches_of(make(), script, "deliver", lambda: False)
 
 
-def test_a_window_that_gives_no_early_results_any_more_closes_when_it_is_over() -> None:
+def test_a_window_whose_early_results_were_removed_closes_in_the_vectorized_path() -> None:
     def state_of(handler: Recording) -> bytes | None:
         events = ["a", at(30), 1, "b", at(100), 1]
         return (
@@ -194,7 +194,9 @@ def test_a_window_that_gives_no_early_results_any_more_closes_when_it_is_over() 
     assert len(one_by_one.outputs["results"]) == 2
 
 
-def test_what_fails_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_that_fails_in_the_vectorized_path_is_processed_event_by_event_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Moody(Recording):
         delegates_to = "window"
         calls: list[Any] = []
@@ -215,7 +217,7 @@ def test_what_fails_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "not now" in caplog.text
 
 
-def test_a_class_that_overrides_what_happens_to_one_event_is_asked_for_each() -> None:
+def test_a_class_that_overrides_on_event_is_processed_event_by_event() -> None:
     class Base(Recording):
         delegates_to = "window"
 
@@ -232,23 +234,23 @@ def test_a_class_that_overrides_what_happens_to_one_event_is_asked_for_each() ->
     ) == (None, 1)
 
 
-def test_in_memory_state_stays_so_where_its_window_is_not_made_yet() -> None:
+def test_in_memory_state_of_a_window_that_is_not_made_yet_is_retained() -> None:
     handler = windowing(TumblingWindow, SECOND, storage="memory")
     before = Operator(job(handler)).process(
         GroupBatch(PackedGroup(None), [Chunk("in", b"", pack_events(["a", at(0), 1]))], None)
     )
     assert before.changes.has_in_memory
 
-    class Stranger(Recording):
+    class WithoutWindow(Recording):
         def __init__(self) -> None: ...
 
     sinks = {"results": MemorySink(), "late": MemorySink()}
-    stranger = Operator(Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks))
-    after = stranger.process(GroupBatch(PackedGroup(before.changes.packed), [], to_micros(at(0))))
+    without_window = Operator(Job("windows", WithoutWindow(), sources={"in": MemorySource()}, sinks=sinks))
+    after = without_window.process(GroupBatch(PackedGroup(before.changes.packed), [], to_micros(at(0))))
     assert (after.changes.packed, after.changes.has_in_memory) == (before.changes.packed, True)
 
 
-def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
+def test_a_handler_without_a_stored_window_must_recover_it() -> None:
     handler = windowing(TumblingWindow, SECOND)
     handler.delegates_to = "window"
     events = ["a", at(0), 1, "b", at(0), 2]
@@ -260,16 +262,16 @@ def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
     assert (changes.keys, changes.pending) == (2, 2)
     state = changes.packed
 
-    class Stranger(Recording):
+    class WithoutWindow(Recording):
         def __init__(self) -> None: ...
 
     sinks = {"results": MemorySink(), "late": MemorySink()}
-    other = Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks)
-    stranger = Operator(other)
-    before = stranger.process(GroupBatch(PackedGroup(state), [], to_micros(at(0))))
+    other = Job("windows", WithoutWindow(), sources={"in": MemorySource()}, sinks=sinks)
+    without_window = Operator(other)
+    before = without_window.process(GroupBatch(PackedGroup(state), [], to_micros(at(0))))
     assert (before.counts.keys, before.counts.timers_pending, before.changes.next_time) == (2, 2, to_micros(at(1)))
     with pytest.raises(RecoverError, match="the window 'window' of key 'a' is due"):
-        stranger.process(GroupBatch(PackedGroup(before.changes.packed), [], to_micros(at(1))))
+        without_window.process(GroupBatch(PackedGroup(before.changes.packed), [], to_micros(at(1))))
     other.handler.on_recover_window = lambda name, subject: windowing(TumblingWindow, SECOND).window
     assert (
         len(
@@ -282,7 +284,7 @@ def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("window", [TumblingWindow(SECOND, Mean("ms")), SessionWindow(SECOND, Mean("ms"))])
-def test_an_event_that_fails_is_told_as_one_by_one(window: WindowSpec) -> None:
+def test_the_error_of_an_event_in_the_vectorized_path_names_its_key(window: WindowSpec) -> None:
     handler = windowed(key="page", timestamp="timestamp", window=window)
     operator = Operator(Job("windows", handler, sources={"in": MemorySource()}, sinks={"results": MemorySink()}))
     events = ["a", at(1), {"ms": 1}, "b", at(2), {"ms": "fast"}, "c", at(3), {}]

@@ -1,4 +1,4 @@
-"""What the tests of windows share: a handler that records results, scripts of events, naive computations."""
+"""Shared by tests of windows: a handler that collects results, scripts of events, and simple computations."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ KEYS: tuple[Any, ...] = ("a", "1", 1, b"1", ("a", 1))
 
 
 def at(seconds: float) -> datetime:
-    """A time, in seconds since 1970."""
+    """Return the time at a second since 1970."""
     return EPOCH + seconds * SECOND
 
 
@@ -27,7 +27,7 @@ def seconds(timestamp: datetime) -> float:
 
 
 class Recording(VectorizedHandler):
-    """Gives each event to its window, and records results and late events."""
+    """Adds each event to its window, and collects results and late events."""
 
     results = SinkSpec(tuple)
     late = SinkSpec(tuple)
@@ -51,7 +51,7 @@ class Recording(VectorizedHandler):
 
 
 def windowing(kind: type[WindowSpec], *args: Any, **settings: Any) -> Recording:
-    """A handler with a window of some kind, called `window`."""
+    """Make a handler with a window of a kind, called `window`."""
     return Recording(kind(*args, name="window", on_close=_closed, on_late=_too_late, **settings))
 
 
@@ -75,18 +75,18 @@ def event(second: float, value: Any = None, key: Any = "a") -> KeyedEvent[Any]:
 
 
 def results(result: TestResult, port: str = "results") -> list[Any]:
-    """Start and end in seconds, value, of what was recorded."""
+    """Return the start and the end in seconds and the value of each collected result."""
     return [(seconds(start), seconds(end), value) for start, end, _, _, value in result.records(port)]
 
 
-def count(given: Iterable[Any]) -> Counter[Any]:
-    """How often each came, with the types of keys."""
-    return Counter(map(repr, given))
+def count(values: Iterable[Any]) -> Counter[Any]:
+    """Count equal values. Values of different types differ."""
+    return Counter(map(repr, values))
 
 
 @st.composite
 def streams(draw: st.DrawFn, disorder: int, most: int = 30) -> list[list[KeyedEvent[int]]]:
-    """Batches of events, none older than the newest before it by more than so many seconds."""
+    """Draw batches of events that are out of order by at most `disorder` seconds."""
     keys = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique_by=repr))
     newest = draw(st.sampled_from([-1000, -1, 0, 10**6]))
     fraction = draw(st.sampled_from([0, 0.5, 0.000001]))
@@ -103,30 +103,30 @@ def streams(draw: st.DrawFn, disorder: int, most: int = 30) -> list[list[KeyedEv
 
 @st.composite
 def scripts(draw: st.DrawFn) -> list[tuple[int | None, list[KeyedEvent[int]]]]:
-    """Batches of events with the watermark of each, in seconds: many events are late."""
-    given: list[tuple[int | None, list[KeyedEvent[int]]]] = []
+    """Draw batches of events with the watermark of each in seconds. Many events are late."""
+    script: list[tuple[int | None, list[KeyedEvent[int]]]] = []
     watermark: int | None = None
     keys = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique_by=repr))
     for number in range(draw(st.integers(1, 6))):
         when = st.integers(5 * number - 10, 5 * number + 10)
         times = draw(st.lists(st.tuples(st.sampled_from(keys), when), max_size=6))
-        given.append((watermark, [KeyedEvent(key, at(time), position) for position, (key, time) in enumerate(times)]))
+        script.append((watermark, [KeyedEvent(key, at(time), position) for position, (key, time) in enumerate(times)]))
         reached = draw(st.integers(5 * number - 10, 5 * number + 5))
         watermark = reached if watermark is None else max(watermark, reached)
-    return given
+    return script
 
 
-def played(handler: Handler, batches: list[list[KeyedEvent[int]]], **settings: Any) -> TestResult:
-    """All results of some batches."""
+def outcome_of(handler: Handler, batches: list[list[KeyedEvent[int]]], **settings: Any) -> TestResult:
+    """Return the results of batches."""
     run = TestRun(job(handler, **settings))
     for batch in batches:
         run.add_records(batch).end_batch()
     return run.run(flush=True)
 
 
-def played_script(handler: Handler, script: list[tuple[int | None, list[KeyedEvent[int]]]]) -> TestResult:
-    """All results of some batches with their watermarks."""
-    run = TestRun(job(handler, watermark_delay=1000))  # the script alone says where it is
+def outcome_of_script(handler: Handler, script: list[tuple[int | None, list[KeyedEvent[int]]]]) -> TestResult:
+    """Return the results of batches with their watermarks."""
+    run = TestRun(job(handler, watermark_delay=1000))  # only the script advances the watermark
     for watermark, batch in script:
         if watermark is not None:
             run.add_watermark(at(watermark))
@@ -135,16 +135,16 @@ def played_script(handler: Handler, script: list[tuple[int | None, list[KeyedEve
 
 
 def by_key(batches: Iterable[list[KeyedEvent[int]]]) -> dict[Any, list[KeyedEvent[int]]]:
-    """Each key's events in their order; keys of different types that are equal apart."""
-    found: dict[Any, list[KeyedEvent[int]]] = {}
+    """Return each key's events in their order. Equal keys of different types differ."""
+    events: dict[Any, list[KeyedEvent[int]]] = {}
     for batch in batches:
-        for given in batch:
-            found.setdefault(repr(given.key), []).append(given)
-    return found
+        for event in batch:
+            events.setdefault(repr(event.key), []).append(event)
+    return events
 
 
 def starts(time: float, size: float, hop: float, offset: float = 0) -> list[float]:
-    """Where the windows begin that an event belongs to: by trying each."""
+    """Return the starts of the windows that contain a time, by trying each."""
     first = math.floor((time - size - offset) / hop) - 1
     tried = [offset + number * hop for number in range(first, first + int(size / hop) + 5)]
     return [start for start in tried if start <= time < start + size]

@@ -1,4 +1,4 @@
-"""The acceptance cases, on both engines."""
+"""Acceptance cases on both engines."""
 
 import json
 from collections.abc import Callable
@@ -74,7 +74,9 @@ def job(handler: Handler, port: str) -> Job:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_tumbling_window(engine: str, new_run: Callable[[Job, str], TestRun], shared_data: FindShared) -> None:
+def test_a_tumbling_window_gives_the_results_of_the_acceptance_case(
+    engine: str, new_run: Callable[[Job, str], TestRun], shared_data: FindShared
+) -> None:
     case = json.loads(shared_data("vectors/tumbling_window.json").read_text())
     run = new_run(job(ViewsPerMinute(), "sums"), engine)
     for timestamp in case["events"]:
@@ -86,7 +88,9 @@ def test_tumbling_window(engine: str, new_run: Callable[[Job, str], TestRun], sh
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_high_score(engine: str, new_run: Callable[[Job, str], TestRun], shared_data: FindShared) -> None:
+def test_high_scores_are_those_of_the_acceptance_case(
+    engine: str, new_run: Callable[[Job, str], TestRun], shared_data: FindShared
+) -> None:
     case = json.loads(shared_data("vectors/high_score.json").read_text())
     result = new_run(job(HighScores(), "records"), engine).add_records(case["events"]).run()
     assert result.records("records") == [tuple(record) for record in case["records"]]

@@ -44,7 +44,7 @@ class Sum:
 
 
 class Scripted(Handler):
-    """Does what a record or an event's value says: both are functions."""
+    """Calls the function that is a record, and the function whose name is an event's value."""
 
     total = ValueSpec(int, default=0)
     by_time = MapSpec(datetime, list[int])
@@ -55,10 +55,10 @@ class Scripted(Handler):
         return record() if callable(record) else record
 
     def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
-        DEEDS[event.value](self, subject)
+        ACTIONS[event.value](self, subject)
 
 
-DEEDS: dict[str, Callable[[Any, Subject], Any]] = {
+ACTIONS: dict[str, Callable[[Any, Subject], Any]] = {
     "set a timer": lambda handler, subject: subject.set_timer(START),
     "set a naive timer": lambda handler, subject: subject.set_timer(datetime(2025, 1, 1)),
     "store a text as a number": lambda handler, subject: setattr(handler.total.state_for(subject), "value", "five"),
@@ -66,7 +66,7 @@ DEEDS: dict[str, Callable[[Any, Subject], Any]] = {
     "put under a bad key": lambda handler, subject: handler.by_time.state_for(subject).update({"noon": [1]}),
     "collect another class": lambda handler, subject: handler.sums.collect(subject, {"sum": 1}),
     "collect a wrong part": lambda handler, subject: handler.sums.collect(subject, Sum("one")),  # type: ignore[arg-type]
-    "collect what cannot be carried": lambda handler, subject: handler.anything.collect(subject, [Plain()]),
+    "collect a value that cannot be encoded": lambda handler, subject: handler.anything.collect(subject, [Plain()]),
     "divide": lambda handler, subject: 1 / 0,
 }
 
@@ -87,7 +87,7 @@ def failure(record: Any) -> CallbackError:
 
 
 def printed(error: BaseException) -> str:
-    """What Python prints of an error that nobody caught."""
+    """Return the text that Python prints for an uncaught error."""
     return "".join(traceback.format_exception(error))
 
 
@@ -96,7 +96,7 @@ def shows_only_the_users_frames(error: CallbackError) -> bool:
     return all("amadou/_" not in line and "amadou_runtime" not in line for line in files)
 
 
-def test_a_record_that_key_event_cannot_parse() -> None:
+def test_the_error_for_a_record_that_key_event_cannot_parse_shows_record_and_line() -> None:
     class Parser(Scripted):
         def key_event(self, record: bytes) -> Any:
             return KeyedEvent(json.loads(record)["key"], START)
@@ -112,7 +112,7 @@ def test_a_record_that_key_event_cannot_parse() -> None:
     assert printed(error).index("json.loads(record)") < printed(error).index("Parser.key_event failed")
 
 
-def test_a_generator_that_fails_half_way() -> None:
+def test_the_error_of_a_generator_that_fails_after_an_event_is_that_of_key_event() -> None:
     def half() -> Any:
         yield KeyedEvent("a", START)
         raise ValueError("the second half")
@@ -125,7 +125,7 @@ def test_a_generator_that_fails_half_way() -> None:
 @pytest.mark.parametrize(
     "timestamp", [datetime(2025, 1, 1), date(2025, 1, 1), "2025-01-01T00:00:00Z", 1735689600, None]
 )
-def test_a_timestamp_that_is_no_aware_datetime(timestamp: Any) -> None:
+def test_a_timestamp_that_is_not_an_aware_datetime_is_an_error(timestamp: Any) -> None:
     record = KeyedEvent[Any]("a", timestamp)
     error = failure(record)
     assert (error.handler, error.callback, error.key, error.record) == ("Scripted", "key_event", "a", repr(record))
@@ -137,7 +137,7 @@ def test_a_timestamp_that_is_no_aware_datetime(timestamp: Any) -> None:
 @pytest.mark.parametrize(
     "key", [1.5, True, None, ["a"], {"a": 1}, Color.RED, ("a", None), (("a", 1.0),), date(2025, 1, 1), bytearray(b"a")]
 )
-def test_a_key_of_an_unsupported_type(key: Any) -> None:
+def test_a_key_of_an_unsupported_type_is_an_error(key: Any) -> None:
     record = KeyedEvent[Any](key, START)
     error = failure(record)
     assert (error.callback, error.record) == ("key_event", repr(record))
@@ -147,25 +147,25 @@ def test_a_key_of_an_unsupported_type(key: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "expected"),
     [
         ([5], "an iterable with 5"),
         (5, "or None, not a value of type int ('int' object is not iterable)"),
         ((1, 2), "with 1"),
     ],
 )
-def test_what_key_event_returned_is_told(returned: Any, told: str) -> None:
-    assert told in failure(returned).error
+def test_the_error_for_a_result_of_key_event_shows_the_result(returned: Any, expected: str) -> None:
+    assert expected in failure(returned).error
 
 
-def test_a_scripted_event_is_shown_as_the_event_that_it_is() -> None:
+def test_the_error_for_an_event_of_a_test_run_shows_the_event() -> None:
     event = KeyedEvent("a", datetime(2025, 1, 1), 5)
     with pytest.raises(CallbackError) as caught:
         TestRun(job(Scripted())).add_event(event).run()
     assert caught.value.record == repr(event)
 
 
-def test_a_key_that_is_no_valid_text() -> None:
+def test_a_key_that_is_not_valid_unicode_is_an_error() -> None:
     error = failure(KeyedEvent("\ud800", START))
     assert (error.callback, error.key) == ("key_event", r"\ud800")
     assert "surrogates not allowed" in error.error
@@ -174,7 +174,7 @@ def test_a_key_that_is_no_valid_text() -> None:
 
 @pytest.mark.parametrize("returned", [("a", START, 1), ("abc", START, 1), (("a", 1, 2), START, 1), (7, START)])
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
-def test_key_event_that_returns_a_plain_tuple(returned: Any, on_error: str) -> None:
+def test_the_error_for_a_plain_tuple_from_key_event_suggests_a_keyed_event(returned: Any, on_error: str) -> None:
     test_job = attrs.evolve(job(Scripted()), on_error=on_error)
     run = TestRun(test_job).add_record(lambda: returned)
     if on_error == "fail":
@@ -187,13 +187,13 @@ def test_key_event_that_returns_a_plain_tuple(returned: Any, on_error: str) -> N
     assert f"not the plain tuple {returned!r}: write KeyedEvent(key, timestamp, value)" in error
 
 
-def test_key_event_that_returns_a_plain_tuple_in_a_list() -> None:
+def test_the_error_for_a_list_of_plain_tuples_from_key_event_suggests_a_keyed_event() -> None:
     with pytest.raises(CallbackError, match=r"not the plain tuple .*: write KeyedEvent"):
         TestRun(job(Scripted())).add_record(lambda: [("a", START)]).run()
 
 
 @pytest.mark.parametrize("returned", [5, "abc", [5], ["abc"], [None], ("a", START), object()])
-def test_key_event_that_returns_no_event(returned: Any) -> None:
+def test_a_result_of_key_event_that_is_not_an_event_is_an_error(returned: Any) -> None:
     error = failure(lambda: returned)
     assert error.callback == "key_event"
     assert error.error.startswith("EventTypeError: key_event must return a KeyedEvent, an iterable of them, or None")
@@ -201,7 +201,7 @@ def test_key_event_that_returns_no_event(returned: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [Plain(), [Plain()], {"a": (Plain(),)}, lambda: None, "\ud800", datetime(2025, 1, 1)])
-def test_an_events_value_that_cannot_be_carried(value: Any) -> None:
+def test_a_value_of_an_event_that_cannot_be_encoded_is_an_error(value: Any) -> None:
     record = KeyedEvent("the key", START, value)
     run = TestRun(job(Scripted())).add_records([KeyedEvent("the key", START, "divide"), record])
     with pytest.raises(CallbackError) as caught:
@@ -214,7 +214,7 @@ def test_an_events_value_that_cannot_be_carried(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deed", "told"),
+    ("action", "expected"),
     [
         ("set a timer", "TimerError: Scripted set a timer but does not define on_timer_expired"),
         ("set a naive timer", "TimerError: Scripted set a timer but does not define on_timer_expired"),
@@ -223,22 +223,22 @@ def test_an_events_value_that_cannot_be_carried(value: Any) -> None:
         ("put under a bad key", "EncodeError: by_time: cannot store 'noon' (str) as datetime"),
         ("collect another class", "EncodeError: sums: cannot store {'sum': 1} (dict) as Sum"),
         ("collect a wrong part", "EncodeError: sums: cannot store Sum(sum='one') (Sum) as Sum: cannot store 'one' "),
-        ("collect what cannot be carried", "EncodeError: anything: cannot store [Plain()] (list) as object"),
+        ("collect a value that cannot be encoded", "EncodeError: anything: cannot store [Plain()] (list) as object"),
         ("divide", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_mistake_in_a_callback(deed: str, told: str) -> None:
-    record = KeyedEvent(("the", "key"), START, deed)
+def test_the_error_of_a_callback_shows_handler_callback_key_and_record(action: str, expected: str) -> None:
+    record = KeyedEvent(("the", "key"), START, action)
     error = failure(record)
-    assert error.error.startswith(told)
+    assert error.error.startswith(expected)
     assert (error.handler, error.callback, error.key) == ("Scripted", "on_event", ("the", "key"))
     assert (error.source, error.record) == ("in", repr(record))
-    assert "DEEDS[event.value](self, subject)" in error.user_traceback
+    assert "ACTIONS[event.value](self, subject)" in error.user_traceback
     assert error.user_traceback.count("Traceback (most recent call last)") == 1
     assert shows_only_the_users_frames(error)
 
 
-def test_what_python_prints_begins_with_the_users_frames() -> None:
+def test_the_printed_error_of_a_callback_begins_with_the_users_frames() -> None:
     shown = printed(failure(KeyedEvent("a", START, "store a text as a number")))
     first = next(line for line in shown.splitlines() if line.strip().startswith("File "))
     assert "test_bad_input.py" in first
@@ -248,7 +248,7 @@ def test_what_python_prints_begins_with_the_users_frames() -> None:
 
 
 @pytest.mark.parametrize("bad", ["state", "map key", "map value", "port"])
-def test_a_text_that_is_no_valid_unicode_is_told_where_it_was_written(bad: str) -> None:
+def test_writing_a_text_that_is_not_valid_unicode_is_an_error_of_that_callback(bad: str) -> None:
     class Surrogate(Handler):
         text = ValueSpec(str)
         texts = MapSpec(str, str)
@@ -286,7 +286,7 @@ class Unsupported(Scripted):
 
 
 @pytest.mark.parametrize(
-    ("handler", "sinks", "told"),
+    ("handler", "sinks", "expected"),
     [
         (TwoOfOneName, ["sums", "anything"], "the name 'same' is used by 2 specs of TwoOfOneName (first, second)"),
         (Unsupported, ["sums", "anything"], "Unsupported.odd: the type complex is not supported"),
@@ -298,21 +298,23 @@ class Unsupported(Scripted):
         ),
     ],
 )
-def test_a_job_that_does_not_hold_together(handler: type[Handler], sinks: list[str], told: str) -> None:
+def test_an_inconsistent_job_is_an_error_that_names_the_mistake(
+    handler: type[Handler], sinks: list[str], expected: str
+) -> None:
     with pytest.raises(JobError) as caught:
         Job("bad", handler(), sources={"in": MemorySource()}, sinks={name: MemorySink() for name in sinks})
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
-def test_a_part_that_a_sink_cannot_write_is_undone() -> None:
-    undone = []
+def test_a_part_that_a_sink_cannot_write_is_aborted() -> None:
+    aborted = []
 
     class Full(BufferingWriter):
         def write(self, encoded_values: Any) -> None:
             raise OSError("no space left")
 
         def abort(self) -> None:
-            undone.append(True)
+            aborted.append(True)
 
     class Disk(MemorySink):
         def open(self, batch: SinkBatch, part: str) -> Full:
@@ -321,4 +323,4 @@ def test_a_part_that_a_sink_cannot_write_is_undone() -> None:
     job = Job("disk", Scripted(), {"in": MemorySource()}, {"sums": Disk(), "anything": MemorySink()})
     with pytest.raises(OSError, match="no space left"):
         run(job, engine="embedded")
-    assert undone == [True]
+    assert aborted == [True]

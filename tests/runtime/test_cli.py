@@ -74,14 +74,14 @@ def outputs(directory: str = "out") -> list[object]:
     return [json.loads(line) for path in sorted(Path(directory).iterdir()) for line in path.read_text().splitlines()]
 
 
-def test_a_job_is_run_and_its_summary_told() -> None:
+def test_run_runs_a_job_and_prints_its_summary() -> None:
     result = amadou("run", "cli_totals.py:job", "--engine", "embedded")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.startswith("totals: 2 events in ")
     assert outputs() == [{"a": 1}, {"a": 3}]
 
 
-def test_parameters_are_given_on_the_command_line(tmp_path: Path) -> None:
+def test_parameters_can_be_set_on_the_command_line(tmp_path: Path) -> None:
     views(tmp_path / "a=b.jsonl", 7)
     assert amadou("run", "cli_totals.py", "-p", "VIEWS=a=b.jsonl", "--engine", "embedded").exit_code == 0
     assert outputs() == [{"a": 7}]
@@ -109,7 +109,7 @@ EMPTY = "the path is empty: name a directory. If a variable contains the path, c
 
 @pytest.mark.parametrize("engine", ["spark", "embedded"])
 @pytest.mark.parametrize("option", ["--checkpoint", "--from", "--savepoint", "--savepoint-dir"])
-def test_an_empty_path_is_not_the_working_directory(option: str, engine: str) -> None:
+def test_options_of_run_refuse_empty_paths(option: str, engine: str) -> None:
     result = amadou("run", "cli_totals.py", "--engine", engine, option, "")
     if engine == "embedded" and option in ("--checkpoint", "--savepoint-dir"):
         assert (result.exit_code, "works only on the Spark engine" in result.stderr) == (2, True)
@@ -156,17 +156,17 @@ def test_describe_says_that_it_reads_local_checkpoints_only() -> None:
     ("trigger", "example"),
     [("5", "5 seconds"), ("30s", "30 seconds"), ("soon", "5 seconds"), ("seconds", "5 seconds"), ("", "5 seconds")],
 )
-def test_a_trigger_that_is_no_time_is_told_at_once(trigger: str, example: str) -> None:
+def test_a_trigger_without_a_time_and_a_unit_is_a_usage_error(trigger: str, example: str) -> None:
     result = amadou("run", "cli_totals.py", "--trigger", trigger)
-    told = " ".join(result.stderr.replace("│", " ").split())
+    shown_error = " ".join(result.stderr.replace("│", " ").split())
     assert result.exit_code == 2
-    assert f'the trigger must be an interval with a unit, such as "{example}", or "available-now"' in told
+    assert f'the trigger must be an interval with a unit, such as "{example}", or "available-now"' in shown_error
     with pytest.raises(ValueError, match=f'such as "{example}"'):
         run(load_job("cli_totals.py"), trigger=trigger)
 
 
 @pytest.mark.parametrize("trigger", [None, "available-now", "0 seconds", "1 hour", "1 minute 30 seconds", "5 SECONDS"])
-def test_triggers_that_spark_takes_pass(trigger: str | None) -> None:
+def test_intervals_of_spark_are_valid_triggers(trigger: str | None) -> None:
     assert trigger_problem(trigger) is None
 
 
@@ -176,13 +176,13 @@ def test_once_and_trigger_exclude_each_other() -> None:
     assert "--once and --trigger are mutually exclusive: use only one of them" in result.stderr
 
 
-def test_flushing_input_without_an_end_is_refused_before_spark_starts(tmp_path: Path) -> None:
+def test_flush_with_input_without_an_end_is_refused_before_spark_starts(tmp_path: Path) -> None:
     result = amadou("run", "cli_totals.py", "-p", f"VIEWS={tmp_path}", "--flush")
     assert (result.exit_code, isinstance(result.exception, SystemExit)) == (1, True)
     assert "--flush) needs a run that ends: use trigger=" in result.stderr
 
 
-def test_an_error_is_a_message_without_a_traceback_of_ours() -> None:
+def test_errors_of_run_are_messages_without_a_traceback() -> None:
     for arguments, message in (
         (("none.py",), "cannot load none.py: none.py does not exist"),
         (("cli_totals.py", "-p", "VIEW=1"), "the job 'totals' has no parameter VIEW (its parameters: VIEWS)"),
@@ -217,7 +217,9 @@ def test_too_many_dead_letters_end_a_run_with_the_most_frequent_failures(tmp_pat
     assert list(tmp_path.glob("letters/*.jsonl")) == list(tmp_path.glob("out/*.jsonl")) == []
 
 
-def test_a_program_shows_its_own_errors_likewise(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_job_that_is_run_as_a_program_shows_the_users_traceback_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     views(tmp_path / "views.jsonl", "many")
     job = load_job("cli_totals.py")
     with pytest.raises(SystemExit) as ended:
@@ -226,7 +228,9 @@ def test_a_program_shows_its_own_errors_likewise(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err.startswith("Traceback (most recent call last):\n")
 
 
-def test_a_program_takes_the_options_of_run_without_the_target(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_is_run_as_a_program_has_the_options_of_run_without_the_target(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     job = load_job("cli_totals.py")
     main(job, ["-p", "VIEWS=views.jsonl", "--engine", "embedded"])
     assert outputs() == [{"a": 1}, {"a": 3}]
@@ -238,14 +242,14 @@ def test_a_program_takes_the_options_of_run_without_the_target(capsys: pytest.Ca
         assert option in shown
 
 
-def test_a_job_file_is_a_program(program: Path) -> None:
+def test_a_job_file_can_be_run_as_a_program(program: Path) -> None:
     ran = subprocess.run([sys.executable, program, "--engine", "embedded"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, "")
     assert ran.stderr.startswith("totals: 2 events")
     assert outputs() == [{"a": 1}, {"a": 3}]
 
 
-def test_a_job_is_described() -> None:
+def test_describe_shows_handler_ports_sources_and_parameters() -> None:
     result = amadou("describe", "cli_totals.py", "-p", "VIEWS=views.jsonl")
     assert result.exit_code == 0
     for text in (
@@ -260,7 +264,7 @@ def test_a_job_is_described() -> None:
     assert amadou("describe", "none.py").exit_code == 1
 
 
-def test_describing_needs_neither_pyspark_nor_java(program: Path) -> None:
+def test_describe_needs_neither_pyspark_nor_java(program: Path) -> None:
     script = (
         "import sys; sys.modules['pyspark'] = None\n"
         "from amadou_runtime.command.cli import app\n"
@@ -271,7 +275,7 @@ def test_describing_needs_neither_pyspark_nor_java(program: Path) -> None:
     assert "cli_totals.Totals" in ran.stdout
 
 
-def test_the_runtime_does_not_import_what_only_the_command_needs() -> None:
+def test_importing_the_runtime_does_not_import_libraries_of_the_command() -> None:
     script = (
         "import amadou_runtime, amadou_runtime.command.main, sys; print(sorted({'typer', 'rich'} & set(sys.modules)))"
     )
@@ -279,7 +283,7 @@ def test_the_runtime_does_not_import_what_only_the_command_needs() -> None:
     assert ran.stdout == "[]\n"
 
 
-def test_the_version_is_told() -> None:
+def test_version_prints_the_version() -> None:
     assert amadou("--version").stdout == f"amadou {version('amadou')}\n"
 
 

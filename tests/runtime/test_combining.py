@@ -12,7 +12,6 @@ from amadou import FromPort, Handler, Job, KeyedEvent, MemorySink, MemorySource,
 from amadou.errors import CallbackError
 from amadou_plugins.aggregates import Count, First, Max, Mean, Sum, TopK
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, windowed
-from amadou_runtime.core import combining
 from amadou_runtime.core.combining import COMBINED, combiner_for
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.feeding import fed_records
@@ -74,7 +73,9 @@ events = st.tuples(st.integers(0, 40), st.sampled_from(["a", "b"]), st.integers(
 @pytest.mark.parametrize("make", [tumbling, hopping])
 @settings(max_examples=60, deadline=None)
 @given(batches=st.lists(st.lists(events, max_size=60), max_size=4))
-def test_results_are_the_same(make: Any, batches: list[list[tuple[int, str, int]]]) -> None:
+def test_combining_events_does_not_change_results_and_counts(
+    make: Any, batches: list[list[tuple[int, str, int]]]
+) -> None:
     records = [[record(*each) for each in batch] for batch in batches]
     plain = processed(make(), records, "plain")
     assert processed(make(), records, "combined")[:2] == plain[:2]
@@ -82,7 +83,7 @@ def test_results_are_the_same(make: Any, batches: list[list[tuple[int, str, int]
     assert by_event[:2] == plain[:2]
 
 
-def test_few_keys_are_combined_and_many_are_not() -> None:
+def test_events_are_combined_if_they_have_few_keys() -> None:
     few = [[record(number % 10, "a", number) for number in range(100)]]
     many = [[record(number % 10, f"k{number}", number) for number in range(100)]]
     assert processed(tumbling(), few, "combined")[3] == 5
@@ -96,7 +97,7 @@ def test_late_events_are_not_combined() -> None:
     assert combined == 2
 
 
-def test_values_of_different_kinds_fail_with_the_key() -> None:
+def test_the_error_for_combined_values_of_different_types_names_the_key() -> None:
     batches = [[record(1, "a", 1)] * 20, [record(2, "a", "text")] * 20]
     made = job(TumblingWindow(timedelta(seconds=100), {"max": Max("v")}))
     with pytest.raises(CallbackError) as caught:
@@ -104,7 +105,7 @@ def test_values_of_different_kinds_fail_with_the_key() -> None:
     assert (caught.value.callback, caught.value.key) == ("on_event", "a")
 
 
-def test_an_event_that_does_not_fit_is_reported_by_its_callback() -> None:
+def test_the_error_for_an_event_that_cannot_be_combined_shows_its_record() -> None:
     batches = [[*[record(1, "a", 1)] * 20, record(2, "a", [])]]
     with pytest.raises(CallbackError) as caught:
         processed(tumbling(), [batches[0][1:]], "combined")
@@ -132,7 +133,7 @@ class Plain(Handler):
         (Job("plain", Plain(), {"in": MemorySource()}, {"out": MemorySink()}), False),
     ],
 )
-def test_only_windows_with_mergeable_aggregates_combine(made: Job, combines: bool) -> None:
+def test_only_events_of_windows_with_mergeable_aggregates_are_combined(made: Job, combines: bool) -> None:
     assert (combiner_for(made, "in") is not None) == combines
 
 
@@ -145,7 +146,7 @@ class Feeding(Handler):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None: ...
 
 
-def test_values_of_ports_are_combined() -> None:
+def test_events_that_another_stage_feeds_are_combined() -> None:
     window = TumblingWindow(timedelta(seconds=10), {"sum": Sum("v")})
     made = Job(
         "two",
@@ -169,8 +170,3 @@ def test_values_of_ports_are_combined() -> None:
         GroupBatch(GroupByKey(EmbeddedState()), [Chunk("fed", COMBINED, keyed.combined[0])], None)
     )
     assert (result.counts.events, result.counts.keys) == (100, 1)
-
-
-@pytest.fixture(autouse=True)
-def _low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combining, "_LEAST", 4)

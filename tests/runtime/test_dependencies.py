@@ -1,4 +1,4 @@
-"""What is held, whatever comes in whatever order; see `tests/conformance/test_dependencies.py` for what is decided."""
+"""Events that wait for a dependency, for random input. `tests/conformance/test_dependencies.py` has the rules."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta, timezone
@@ -58,15 +58,15 @@ batches = st.lists(st.tuples(records, records), min_size=1, max_size=8)
 
 
 def by_key(records: list[Any]) -> dict[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    minutes: defaultdict[str, list[int]] = defaultdict(list)
     for key, minute, *_ in records:
-        found[key].append(minute)
-    return dict(found)
+        minutes[key].append(minute)
+    return dict(minutes)
 
 
 @given(batches)
-@settings(max_examples=300, deadline=None)
-def test_events_run_once_in_their_order_and_never_too_far_ahead_or_late_by_waiting(
+@settings(max_examples=100, deadline=None)
+def test_waiting_events_are_processed_once_in_order_never_too_far_ahead_and_never_late_by_waiting(
     script: list[tuple[list[Record], list[Record]]],
 ) -> None:
     test = TestRun(JOB)
@@ -99,8 +99,10 @@ minutes = st.none() | st.integers(0, 60)
 
 
 @given(st.lists(st.tuples(minutes, minutes, minutes), min_size=1, max_size=12))
-@settings(max_examples=300, deadline=None)
-def test_a_job_and_a_checkpoint_find_the_same(script: list[tuple[int | None, int | None, int | None]]) -> None:
+@settings(max_examples=100, deadline=None)
+def test_a_job_decides_that_dependencies_are_down_as_the_checkpoint_of_the_plugin_does(
+    script: list[tuple[int | None, int | None, int | None]],
+) -> None:
     thresholds = {"weather": THRESHOLD, "roads": 3 * THRESHOLD}
     needs = [DependsOn("activities", on=name, threshold=60 * minutes) for name, minutes in thresholds.items()]
     names = ["activities", *thresholds]
@@ -131,15 +133,15 @@ def test_a_job_and_a_checkpoint_find_the_same(script: list[tuple[int | None, int
             run_sync(checkpoint.check_pulse(at(newest["activities"]), batch=brought_in))
 
         times = {name: to_micros(at(minute)) for name, minute in fresh.items()}
-        found = evaluate(job, state, times, times, number)
-        state = found.state
-        assert found.changes == expected
-        assert found.down == {("activities", each.name) for each in on if each.is_down}
+        decided = evaluate(job, state, times, times, number)
+        state = decided.state
+        assert decided.changes == expected
+        assert decided.down == {("activities", each.name) for each in on if each.is_down}
         ahead = [to_micros(each.checkpoint_marker + each.downtime_threshold) for each in on if checkpoint.is_paused]
-        assert found.limits.get("activities") == (HOLD_ALL if was_down else min(ahead, default=None))
+        assert decided.limits.get("activities") == (HOLD_ALL if was_down else min(ahead, default=None))
 
 
-def test_components_that_take_many_events_at_once_wait_as_well() -> None:
+def test_events_of_a_vectorized_handler_wait_for_a_dependency() -> None:
     counted = MemorySink()
     handler = windowed(key="0", timestamp="1", window=TumblingWindow(timedelta(minutes=1), value=Count()))
     sources = {

@@ -51,7 +51,7 @@ def joined() -> Job:
     )
 
 
-def test_the_stages_are_drawn_between_their_sources_and_ports() -> None:
+def test_describe_draws_stages_between_their_sources_and_ports() -> None:
     picture = """\
 joined
                             ┌─────┐
@@ -71,7 +71,7 @@ joined.web
     assert [line.rstrip() for line in described(joined()).splitlines()[: picture.count("\n")]] == picture.splitlines()
 
 
-def test_each_stage_has_its_tables_and_the_job_its_parameters() -> None:
+def test_describe_shows_the_tables_of_each_stage_and_the_parameters_of_the_job() -> None:
     shown = described(joined())
     for row in (
         "handler          tests.runtime.test_describe_stages.Both",
@@ -85,7 +85,7 @@ def test_each_stage_has_its_tables_and_the_job_its_parameters() -> None:
     assert shown.count("Parameters") == 1
 
 
-def test_the_progress_of_each_stage_is_shown(tmp_path: Path) -> None:
+def test_describe_shows_the_progress_of_each_stage(tmp_path: Path) -> None:
     (tmp_path / "clock").mkdir()
     partition = {"source": "clicks", "partition": "", "newest": "noon", "lag": 3, "age": None, "holds_back": True}
     status = [7, 4, 5, 2048, 0, None, {}]
@@ -98,7 +98,7 @@ def test_the_progress_of_each_stage_is_shown(tmp_path: Path) -> None:
     assert ["views.clicks", "noon", "3"] in [row[:3] for row in rows]
 
 
-def test_a_description_has_the_stages() -> None:
+def test_the_description_of_a_job_for_machines_has_its_stages() -> None:
     document = job_document(joined())
     assert [*document] == ["job", "stages"]
     assert [*document["stages"]] == ["web", "app", "all"]

@@ -1,4 +1,4 @@
-"""What a test run on both engines says where they differ."""
+"""Errors of a test run on both engines for results that differ."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,8 +19,8 @@ BATCH = {"": ScriptedBatch("run/0", {}, None, 0)}
 
 
 @attrs.define
-class Playing:
-    """Plays what it is given; see `Player`."""
+class FixedOutcome:
+    """Returns or raises the same outcome for each batch; see `Player`."""
 
     outcome: ScriptedResult | AmadouError
 
@@ -46,9 +46,9 @@ def with_timer() -> bytes | None:
     return packed_group(group)
 
 
-def told(embedded: ScriptedResult | AmadouError, spark: ScriptedResult | AmadouError) -> EngineDifferenceError:
+def difference_of(embedded: ScriptedResult | AmadouError, spark: ScriptedResult | AmadouError) -> EngineDifferenceError:
     with pytest.raises(EngineDifferenceError) as caught:
-        BothEngines(Playing(embedded), Playing(spark)).process(BATCH)
+        BothEngines(FixedOutcome(embedded), FixedOutcome(spark)).process(BATCH)
     return caught.value
 
 
@@ -60,10 +60,10 @@ def traced(*entries: RawEntry) -> ScriptedResult:
     return attrs.evolve(NOTHING, trace=list(entries))
 
 
-def test_the_first_entry_that_differs_is_told_and_how_many_there_are() -> None:
+def test_the_error_shows_the_first_entry_that_differs_and_the_numbers_of_entries() -> None:
     entries = [entry(number, ("seen", number)) for number in range(5_000)]
     spark = [*entries[:3_000], entry(3_000, ("seen", -1)), *entries[3_001:4_000]]
-    assert str(told(traced(*entries), traced(*spark))).splitlines() == [
+    assert str(difference_of(traced(*entries), traced(*spark))).splitlines() == [
         "the engines differ in the trace of a batch, first in entry 3000: on_event of 'key 3000' (entries: 5,000 on "
         "the embedded engine, 4,000 on Spark):",
         "  embedded  outputs=[('seen', 3000)]",
@@ -72,42 +72,44 @@ def test_the_first_entry_that_differs_is_told_and_how_many_there_are() -> None:
     ]
 
 
-def test_an_entry_that_one_engine_lacks_is_told() -> None:
-    error = told(traced(entry(0)), traced(entry(0), entry(1)))
+def test_the_error_shows_an_entry_that_one_engine_lacks() -> None:
+    error = difference_of(traced(entry(0)), traced(entry(0), entry(1)))
     assert "first in entry 1 (entries: 1 on the embedded engine, 2 on Spark)" in str(error)
     assert error.embedded == "nothing"
     assert error.spark.startswith("RawEntry(callback='on_event', key='key 1'")
 
 
-def test_long_values_are_cut_around_the_difference() -> None:
+def test_the_error_cuts_long_values_around_the_difference() -> None:
     long = "same" * 10_000
-    error = told(traced(entry(0, ("seen", f"{long}A{long}"))), traced(entry(0, ("seen", f"{long}B{long}"))))
+    error = difference_of(traced(entry(0, ("seen", f"{long}A{long}"))), traced(entry(0, ("seen", f"{long}B{long}"))))
     assert len(str(error)) < 1_000
     assert "sameAsame" in error.embedded
     assert "sameBsame" in error.spark
 
 
-def test_counts_and_state_are_told_too() -> None:
-    error = told(attrs.evolve(NOTHING, counts={"a": 1, "b": 2}), attrs.evolve(NOTHING, counts={"a": 1, "b": 3}))
+def test_the_error_shows_differences_of_counts_and_state() -> None:
+    error = difference_of(
+        attrs.evolve(NOTHING, counts={"a": 1, "b": 2}), attrs.evolve(NOTHING, counts={"a": 1, "b": 3})
+    )
     assert (error.what, error.embedded, error.spark) == ("counts", "2", "3")
     assert "first in entry 'b' (entries: 2 on the embedded engine, 2 on Spark)" in str(error)
-    error = told(attrs.evolve(NOTHING, state=with_timer()), attrs.evolve(NOTHING, state=None))
+    error = difference_of(attrs.evolve(NOTHING, state=with_timer()), attrs.evolve(NOTHING, state=None))
     assert (error.what, error.spark) == ("state", "None")
 
 
-def test_an_engine_that_alone_fails_is_told() -> None:
-    error = told(NOTHING, RunError("no Java"))
+def test_the_error_shows_a_failure_of_one_engine_alone() -> None:
+    error = difference_of(NOTHING, RunError("no Java"))
     assert (error.what, error.embedded, error.spark) == ("outcome", "no error", "RunError('no Java')")
 
 
-def test_what_fails_on_both_is_the_error_of_the_embedded_engine() -> None:
+def test_a_batch_that_fails_on_both_engines_raises_the_error_of_the_embedded_engine() -> None:
     failed = CallbackError(handler="H", callback="on_event", error="E", user_traceback="")
     with pytest.raises(CallbackError):
-        BothEngines(Playing(failed), Playing(RunError("other words"))).process(BATCH)
+        BothEngines(FixedOutcome(failed), FixedOutcome(RunError("other words"))).process(BATCH)
 
 
-def test_numbers_that_are_none_do_not_differ() -> None:
-    played = [traced(entry(0, ("seen", float("nan"))), entry(1)) for _ in range(2)]
-    assert BothEngines(*map(Playing, played)).process(BATCH)[""] is played[0]
-    error = told(*(traced(*trace.trace, entry(number)) for number, trace in enumerate(played)))
+def test_nan_does_not_differ_from_nan() -> None:
+    results = [traced(entry(0, ("seen", float("nan"))), entry(1)) for _ in range(2)]
+    assert BothEngines(*map(FixedOutcome, results)).process(BATCH)[""] is results[0]
+    error = difference_of(*(traced(*trace.trace, entry(number)) for number, trace in enumerate(results)))
     assert "entry 2: on_event" in str(error)

@@ -1,4 +1,4 @@
-"""Events that are dropped because they came too late are named, and warned of where they are many."""
+"""Summaries and warnings about events that were dropped because they arrived too late."""
 
 import logging
 from datetime import datetime, timedelta, timezone
@@ -19,7 +19,7 @@ def job_with(late: Any = "drop", handler: Handler | None = None, **settings: Any
     return Job("counts", handler, {"records": MemorySource()}, sinks, **settings)
 
 
-def test_the_summary_says_dropped() -> None:
+def test_the_summary_of_a_run_shows_diverted_and_dropped_events() -> None:
     summary = RunSummary("counts", 1, Counts(events=1000, late=20, dropped=15, outputs={"late_events": 5}))
     assert "late: 20 (5 diverted, 15 dropped);" in str(summary)
     assert "late: 20;" in str(RunSummary("counts", 1, Counts(events=1000, late=20)))
@@ -29,20 +29,20 @@ NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 class Batches:
-    """Batches of a run, a second apart, and what the run warns of."""
+    """Batches of a run, a second apart, and the warnings of the run."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._warning = DroppedWarning(job_with())
         self._now = NOON
         self._caplog = caplog
 
-    def bring(self, events: int, dropped: int = 0, after: timedelta = timedelta(seconds=1)) -> list[str]:
-        """Complete a batch. Returns the warnings that come with it."""
+    def complete(self, events: int, dropped: int = 0, after: timedelta = timedelta(seconds=1)) -> list[str]:
+        """Complete a batch, and return its warnings."""
         self._now += after
         self._warning.look(BatchReport(0, Counts(events=events, dropped=dropped), None, 1.0, self._now))
-        told = [record.getMessage() for record in self._caplog.records if record.levelno == logging.WARNING]
+        warnings = [record.getMessage() for record in self._caplog.records if record.levelno == logging.WARNING]
         self._caplog.clear()
-        return told
+        return warnings
 
 
 @pytest.fixture
@@ -50,43 +50,45 @@ def batches(caplog: pytest.LogCaptureFixture) -> Batches:
     return Batches(caplog)
 
 
-def test_a_run_that_drops_more_than_one_event_in_a_hundred_is_warned_of(batches: Batches) -> None:
-    assert batches.bring(100, 1) == []
-    [told] = batches.bring(100, 2)
-    assert told.startswith("job counts: 3 of 200 events (1.5 %) were dropped because they arrived too late. Raise ")
+def test_a_run_that_drops_more_than_one_percent_of_its_events_logs_a_warning(batches: Batches) -> None:
+    assert batches.complete(100, 1) == []
+    [warning] = batches.complete(100, 2)
+    assert warning.startswith("job counts: 3 of 200 events (1.5 %) were dropped because they arrived too late. Raise ")
 
 
-def test_so_is_one_that_begins_to_after_very_many_events(batches: Batches) -> None:
+def test_a_run_that_begins_to_drop_events_after_a_billion_events_logs_a_warning(batches: Batches) -> None:
     for _ in range(100):
-        assert batches.bring(10_000_000) == []
-    [told] = batches.bring(1_200, 30)
-    assert told.startswith(
+        assert batches.complete(10_000_000) == []
+    [warning] = batches.complete(1_200, 30)
+    assert warning.startswith(
         "job counts: 30 of the last 1,200 events (2.5 %) were dropped because they arrived too late ("
     )
-    assert "(30 of 1,000,001,200 in total). Raise " in told
+    assert "(30 of 1,000,001,200 in total). Raise " in warning
 
 
-def test_the_last_thousand_events_count_however_small_batches_are(batches: Batches) -> None:
-    batches.bring(10_000)
-    assert [bool(batches.bring(100, 2)) for _ in range(10)] == [False] * 9 + [True]
+def test_the_share_of_dropped_events_is_that_of_at_least_a_thousand_events(batches: Batches) -> None:
+    batches.complete(10_000)
+    assert [bool(batches.complete(100, 2)) for _ in range(10)] == [False] * 9 + [True]
 
 
-def test_while_events_are_dropped_warnings_become_rare(batches: Batches) -> None:
-    warned = [minute for minute in range(300) if batches.bring(2_000, 1_000, after=timedelta(minutes=1))]
+def test_warnings_become_rarer_up_to_one_an_hour_while_events_are_dropped(batches: Batches) -> None:
+    warned = [minute for minute in range(300) if batches.complete(2_000, 1_000, after=timedelta(minutes=1))]
     assert warned == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
 
 
-def test_what_was_warned_of_is_not_told_again_without_another_dropped_event(batches: Batches) -> None:
-    assert batches.bring(500, 50)
-    assert batches.bring(10, after=timedelta(minutes=5)) == []
+def test_a_warning_is_not_repeated_without_another_dropped_event(batches: Batches) -> None:
+    assert batches.complete(500, 50)
+    assert batches.complete(10, after=timedelta(minutes=5)) == []
 
 
 @pytest.mark.parametrize(("pause", "begins"), [(timedelta(minutes=59), False), (timedelta(minutes=60), True)])
-def test_an_hour_without_it_makes_a_new_beginning(batches: Batches, pause: timedelta, begins: bool) -> None:
+def test_warnings_become_frequent_again_after_an_hour_without_dropped_events(
+    batches: Batches, pause: timedelta, begins: bool
+) -> None:
     for _ in range(10):
-        batches.bring(2_000, 1_000, after=timedelta(minutes=1))
-    assert batches.bring(2_000, 1_000, after=pause)
-    assert bool(batches.bring(2_000, 1_000, after=timedelta(minutes=1))) is begins
+        batches.complete(2_000, 1_000, after=timedelta(minutes=1))
+    assert batches.complete(2_000, 1_000, after=pause)
+    assert bool(batches.complete(2_000, 1_000, after=timedelta(minutes=1))) is begins
 
 
 class Plain(Handler):
@@ -121,13 +123,17 @@ class Plain(Handler):
     ],
     ids=["windows drop", "the job drops", "no windows", "both drop"],
 )
-def test_the_warning_names_settings_that_the_job_has(job: Job, advice: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_about_dropped_events_names_only_settings_that_help(
+    job: Job, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
     DroppedWarning(job).look(BatchReport(0, Counts(events=10, dropped=5), None, 1.0, NOON))
     [record] = caplog.records
     assert record.getMessage().endswith(f"because they arrived too late. {advice}")
 
 
-def test_a_replay_is_not_told_to_raise_a_delay(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_of_a_replay_does_not_suggest_to_raise_the_watermark_delay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     batch = BatchReport(0, Counts(events=10, dropped=5), None, 1.0, NOON)
     DroppedWarning(job_with(), replays=True).look(batch)
     assert "A replay does not move the watermark back, so closed windows do not accept replayed events" in caplog.text

@@ -29,20 +29,20 @@ from amadou_runtime.testing.difference import in_fixed_order
 
 LONG = "long" * 200
 KEYS = ["a", b"a", 1, ("a", 1), LONG, -7]
-ACTIONS = ["count", "name", "forget", "list", "timer", "tagged", "delete", "session", "tumbling", "clear", "nothing"]
+ACTIONS = ["count", "name", "remove", "list", "timer", "tagged", "delete", "session", "tumbling", "clear", "nothing"]
 EVENTS = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 60), st.sampled_from(ACTIONS)), max_size=6)
 BATCHES = st.lists(st.tuples(EVENTS, st.integers(0, 70), st.booleans()), max_size=12)
 
 
 class Everything(Handler):
-    """Has state of every kind, with and without a time to live, windows in memory and others, and timers."""
+    """Has state of every kind with and without a TTL, timers, and windows in memory and in stored state."""
 
     count = ValueSpec(int, default=0)
     names = MapSpec(str, int, ttl=20 * SECOND)
     history = ListSpec(int, ttl=5 * SECOND)
     sessions = SessionWindow(3 * SECOND)
     tumbling = TumblingWindow(10 * SECOND, storage="memory")
-    told = SinkSpec(list)
+    outputs = SinkSpec(list)
 
     def key_event(self, record: Any) -> None:
         raise NotImplementedError
@@ -53,7 +53,7 @@ class Everything(Handler):
                 self.count.state_for(subject).value += 1
             case "name":
                 self.names.state_for(subject)[str(event.timestamp.second % 3)] = event.timestamp.second
-            case "forget":
+            case "remove":
                 self.names.state_for(subject).pop("1", None)
             case "list":
                 self.history.state_for(subject).append(event.timestamp.second)
@@ -71,45 +71,45 @@ class Everything(Handler):
             case "clear":
                 self.count.state_for(subject).clear()
                 self.history.state_for(subject).clear()
-        self.tell(subject, event.value)
+        self.collect_state(subject, event.value)
 
     def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
-        self.tell(subject, [timestamp, subject.timer_tag])
+        self.collect_state(subject, [timestamp, subject.timer_tag])
 
     @sessions.on_close
     @tumbling.on_close
     def on_window(self, subject: Subject, window: Window, value: int) -> None:
-        self.tell(subject, [window.start, window.end, value])
+        self.collect_state(subject, [window.start, window.end, value])
 
-    def tell(self, subject: Subject, what: Any) -> None:
+    def collect_state(self, subject: Subject, what: Any) -> None:
         state = (
             self.count.state_for(subject).value,
             dict(self.names.state_for(subject)),
             list(self.history.state_for(subject)),
         )
-        self.told.collect(subject, [subject.key, what, *state, [list(timer) for timer in subject.timers()]])
+        self.outputs.collect(subject, [subject.key, what, *state, [list(timer) for timer in subject.timers()]])
 
 
 def job_of(handler: Handler, **settings: Any) -> Job:
-    return Job("everything", handler, {"in": MemorySource()}, {"told": MemorySink()}, **settings)
+    return Job("everything", handler, {"in": MemorySource()}, {"outputs": MemorySink()}, **settings)
 
 
-def both(
+def process_both_forms(
     operator: Operator, packed: bytes | None, entries: EmbeddedState, *batch: Any
 ) -> tuple[ProcessedGroup, ProcessedGroup]:
-    """A batch on both forms of the same group."""
+    """Process a batch with both forms of the same key group, and compare the results."""
     entries.begin(operator.run)
-    one, other = (
+    packed_result, by_key_result = (
         operator.process(GroupBatch(PackedGroup(packed), *batch)),
         operator.process(GroupBatch(GroupByKey(entries), *batch)),
     )
-    entries.store(other.changes)
-    assert one.outputs == other.outputs
-    assert one.counts == other.counts
-    assert one.calls == other.calls
-    assert one.held == other.held
-    assert in_fixed_order(one.changes.packed) == in_fixed_order(entries.packed())
-    return one, other
+    entries.store(by_key_result.changes)
+    assert packed_result.outputs == by_key_result.outputs
+    assert packed_result.counts == by_key_result.counts
+    assert packed_result.calls == by_key_result.calls
+    assert packed_result.held == by_key_result.held
+    assert in_fixed_order(packed_result.changes.packed) == in_fixed_order(entries.packed())
+    return packed_result, by_key_result
 
 
 def chunk_of(events: list[tuple[Any, int, str]]) -> list[Chunk]:
@@ -119,50 +119,52 @@ def chunk_of(events: list[tuple[Any, int, str]]) -> list[Chunk]:
 
 @settings(deadline=None)
 @given(BATCHES)
-def test_both_forms_give_the_same(batches: list[tuple[list[tuple[Any, int, str]], int, bool]]) -> None:
+def test_both_forms_of_a_key_group_give_the_same_results(
+    batches: list[tuple[list[tuple[Any, int, str]], int, bool]],
+) -> None:
     job = job_of(Everything())
     packed, entries, watermark, run = None, EmbeddedState(), None, 0
     for events, reached, restarts in batches:
         run += restarts
         operator = Operator(job, run=str(run))
-        one, _ = both(operator, packed, entries, chunk_of(events), watermark)
-        packed = one.changes.packed
+        result, _ = process_both_forms(operator, packed, entries, chunk_of(events), watermark)
+        packed = result.changes.packed
         watermark = max(watermark or 0, to_micros(at(reached)))
     assert in_fixed_order(EmbeddedState.of(packed).packed()) == in_fixed_order(packed)
 
 
 @settings(deadline=None)
 @given(BATCHES, st.lists(st.sampled_from(["drop", "keep", None]), min_size=12, max_size=12))
-def test_both_forms_give_the_same_while_specs_are_retired_and_return(
-    batches: list[tuple[list[tuple[Any, int, str]], int, bool]], fates: list[Any]
+def test_both_forms_of_a_key_group_give_the_same_results_while_specs_are_retired_and_return(
+    batches: list[tuple[list[tuple[Any, int, str]], int, bool]], retirements: list[Any]
 ) -> None:
-    class Less(Handler):
+    class WithoutWindows(Handler):
         count = ValueSpec(int, default=0)
         history = ListSpec(int)
-        told = SinkSpec(list)
+        outputs = SinkSpec(list)
         key_event = Everything.key_event
 
         def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
             self.count.state_for(subject).value += 1
 
         def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
-            self.told.collect(subject, [subject.key, timestamp, subject.timer_tag])
+            self.outputs.collect(subject, [subject.key, timestamp, subject.timer_tag])
 
     packed, entries, watermark = None, EmbeddedState(), None
-    for (events, reached, _), fate in zip(batches, fates, strict=False):
-        retired = {} if fate is None else dict.fromkeys(("names", "sessions", "tumbling"), fate)
-        job = job_of(Everything()) if fate is None else job_of(Less(), retired=retired)
-        one, _ = both(Operator(job), packed, entries, chunk_of(events), watermark)
-        packed = one.changes.packed
+    for (events, reached, _), retirement in zip(batches, retirements, strict=False):
+        retired = {} if retirement is None else dict.fromkeys(("names", "sessions", "tumbling"), retirement)
+        job = job_of(Everything()) if retirement is None else job_of(WithoutWindows(), retired=retired)
+        result, _ = process_both_forms(Operator(job), packed, entries, chunk_of(events), watermark)
+        packed = result.changes.packed
         watermark = max(watermark or 0, to_micros(at(reached)))
 
 
-def test_a_batch_reads_and_writes_only_the_keys_that_it_touches() -> None:
+def test_a_batch_reads_and_writes_only_the_keys_of_its_events_and_timers() -> None:
     job = job_of(Everything())
     entries = EmbeddedState()
-    everyone = [(key, 1, "count") for key in range(1000)]
+    all_keys = [(key, 1, "count") for key in range(1000)]
     operator = Operator(job)
-    entries.store(operator.process(GroupBatch(GroupByKey(entries), chunk_of(everyone), None)).changes)
+    entries.store(operator.process(GroupBatch(GroupByKey(entries), chunk_of(all_keys), None)).changes)
     read: list[bytes] = []
     get = entries.get
     entries.get = lambda ids: read.extend(ids) or get(ids)  # type: ignore[method-assign, func-returns-value]
@@ -179,18 +181,18 @@ def test_a_batch_reads_and_writes_only_the_keys_that_it_touches() -> None:
 
 
 class Counting(Handler):
-    """A handler without the window of `Closing`."""
+    """Counts the events of each key."""
 
     count = ValueSpec(int, default=0)
-    told = SinkSpec(list)
+    outputs = SinkSpec(list)
     key_event = Everything.key_event
 
     def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
         self.count.state_for(subject).value += 1
 
 
-def closing(storage: Any) -> Handler:
-    class Closing(Counting):
+def with_window(storage: Any) -> Handler:
+    class WithWindow(Counting):
         win = TumblingWindow(50 * SECOND, storage=storage)
 
         def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
@@ -200,32 +202,34 @@ def closing(storage: Any) -> Handler:
 
         @win.on_close
         def closed(self, subject: Subject, window: Window, value: Any) -> None:
-            self.told.collect(subject, [subject.key, window.start])
+            self.outputs.collect(subject, [subject.key, window.start])
 
-    return Closing()
+    return WithWindow()
 
 
-def play(*steps: tuple[Job, str, list[tuple[Any, int, str]], int]) -> list[int]:
-    """The number of values that each batch collects, in both forms."""
-    packed, entries, found = None, EmbeddedState(), []
+def outputs_per_batch(*steps: tuple[Job, str, list[tuple[Any, int, str]], int]) -> list[int]:
+    """Return the number of values that each batch collects, in both forms."""
+    packed, entries, counts = None, EmbeddedState(), []
     for job, run, events, reached in steps:
-        one, _ = both(Operator(job, run=run), packed, entries, chunk_of(events), to_micros(at(reached)))
-        packed = one.changes.packed
-        found.append(len(one.outputs.get("told", ())))
-    return found
+        result, _ = process_both_forms(
+            Operator(job, run=run), packed, entries, chunk_of(events), to_micros(at(reached))
+        )
+        packed = result.changes.packed
+        counts.append(len(result.outputs.get("outputs", ())))
+    return counts
 
 
-def test_windows_of_a_spec_that_returns_close() -> None:
-    job, without = job_of(closing("persistent")), job_of(Counting(), retired={"win": "keep"})
+def test_windows_close_after_their_spec_was_retired_and_declared_again() -> None:
+    job, without = job_of(with_window("persistent")), job_of(Counting(), retired={"win": "keep"})
     first, changed = [("a", 1, "add")], [("a", 2, "count")]
     steps = (job, "1", first, 0), (without, "2", changed, 1), (job, "3", [], 2), (job, "3", [], 100)
-    assert play(*steps) == [0, 0, 0, 1]
+    assert outputs_per_batch(*steps) == [0, 0, 0, 1]
 
 
-def test_windows_that_are_stored_in_memory_from_now_on_are_lost_together() -> None:
-    before, after = job_of(closing("persistent")), job_of(closing("memory"))
+def test_windows_whose_storage_changes_to_memory_are_lost_together() -> None:
+    before, after = job_of(with_window("persistent")), job_of(with_window("memory"))
     first = [("a", 1, "add"), ("b", 1, "add")]
     lost = [(before, "1", first, 0), (after, "2", [("a", 2, "add")], 1), (after, "3", [], 2)]
-    assert play(*lost, (after, "3", [], 100)) == [0, 0, 0, 0]
-    assert play(*lost, (after, "3", [("c", 3, "add")], 3), (after, "3", [], 100)) == [0, 0, 0, 0, 1]
-    assert play(*lost[:2], (after, "2", [], 100)) == [0, 0, 2]
+    assert outputs_per_batch(*lost, (after, "3", [], 100)) == [0, 0, 0, 0]
+    assert outputs_per_batch(*lost, (after, "3", [("c", 3, "add")], 3), (after, "3", [], 100)) == [0, 0, 0, 0, 1]
+    assert outputs_per_batch(*lost[:2], (after, "2", [], 100)) == [0, 0, 2]

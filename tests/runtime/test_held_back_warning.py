@@ -1,4 +1,4 @@
-"""A silent partition that holds the watermark back is warned of."""
+"""Warnings about silent partitions that hold the watermark back."""
 
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -13,7 +13,7 @@ NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def batch(second: int, *, newest: int = 0, lag: int | None = 0) -> BatchReport:
-    """A batch that is completed at a second after noon, in which the partition `quiet` holds the watermark back."""
+    """Return a batch that is completed at a second after noon. The partition `quiet` holds the watermark back."""
     quiet = PartitionReport("events", "quiet", NOON + timedelta(seconds=newest), lag, None, True)
     busy = PartitionReport("events", "busy", NOON + timedelta(seconds=second), 0, None, False)
     return BatchReport(second, Counts(), NOON, 0.1, NOON + timedelta(seconds=second), partitions=[quiet, busy])
@@ -31,23 +31,23 @@ def warned(caplog: pytest.LogCaptureFixture) -> Any:
     return warned
 
 
-def test_a_partition_that_is_silent_for_a_minute_while_others_go_on_is_named_once(warned: Any) -> None:
+def test_a_warning_names_a_partition_that_is_silent_for_a_minute_while_others_have_events(warned: Any) -> None:
     [message] = warned(batch(0), batch(59), batch(60), batch(200))
     assert "events/quiet has had no new events for 60 s (newest event: 2025-01-01T12:00:00Z) and holds the" in message
     assert "idle_timeout" in message
     assert warned(batch(0), batch(59)) == []
 
 
-def test_a_partition_that_goes_on_or_has_more_to_read_is_not_named(warned: Any) -> None:
+def test_no_warning_names_a_partition_that_has_new_events_or_more_to_read(warned: Any) -> None:
     assert warned(batch(0), batch(59), batch(100, newest=50), batch(150, newest=50)) == []
     assert warned(batch(0), batch(100, lag=7), batch(150)) == []
 
 
-def test_a_source_that_may_be_idle_is_not_named(warned: Any) -> None:
+def test_no_warning_names_a_partition_of_a_source_with_an_idle_timeout(warned: Any) -> None:
     assert warned(batch(0), batch(100), idle_timeout=5) == []
 
 
-def test_a_partition_alone_is_not_named(warned: Any) -> None:
+def test_no_warning_names_the_only_partition(warned: Any) -> None:
     alone = [
         BatchReport(at, Counts(), NOON, 0.1, NOON + timedelta(seconds=at), partitions=batch(at).partitions[:1])
         for at in (0, 100)

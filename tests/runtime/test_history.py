@@ -1,4 +1,4 @@
-"""What a checkpoint records about its last batches."""
+"""The history of a checkpoint: reports of its last batches."""
 
 import json
 import logging
@@ -40,7 +40,7 @@ def written(files: LocalFiles, *batches: BatchReport | FailedBatch) -> None:
     writer.end()
 
 
-def test_batches_are_read_as_they_were(files: LocalFiles) -> None:
+def test_reports_of_batches_are_read_as_they_were_written(files: LocalFiles) -> None:
     batches = [report(0), report(1, dead_letters=[LETTER, LETTER], late_events=[LATE])]
     failed = FailedBatch(2, "KeyError: 'x'", "Traceback", 0.5, NOW)
     written(files, *batches, failed)
@@ -49,7 +49,7 @@ def test_batches_are_read_as_they_were(files: LocalFiles) -> None:
     assert read_job(files) == {"trigger": "5 seconds", "description": {"job": "shop"}}
 
 
-def test_a_run_continues_the_history(files: LocalFiles) -> None:
+def test_a_run_continues_the_history_of_the_run_before(files: LocalFiles) -> None:
     first, again = report(1), attrs.evolve(report(1), seconds=9.0)
     written(files, report(0), first, FailedBatch(2, "first", "", 0.5, NOW))
     written(files, again, FailedBatch(2, "second", "", 0.5, NOW), report(2), report(150))
@@ -57,21 +57,21 @@ def test_a_run_continues_the_history(files: LocalFiles) -> None:
     assert read_history(files) == [report(0), again, failed, report(2), report(150)]
 
 
-def test_the_history_is_bounded(files: LocalFiles) -> None:
+def test_the_history_has_at_most_5000_batches_and_100_dead_letters(files: LocalFiles) -> None:
     letters = [attrs.evolve(LETTER, error=f"KeyError: {number}") for number in range(60)]
     written(files, report(0, dead_letters=letters, late_events=[LATE] * 150), *map(report, range(1, 6_000)))
     written(files, report(6_000, dead_letters=letters))
-    found = read_history(files)
-    assert [batch.number for batch in found] == [*range(1_100, 6_001)]
+    history = read_history(files)
+    assert [batch.number for batch in history] == [*range(1_100, 6_001)]
     assert len(list((files.directory / "history").iterdir())) == 50 + 3
-    kept = (files.directory / "history" / "dead_letters").read_text().splitlines()
-    assert len(kept) == 100
+    stored = (files.directory / "history" / "dead_letters").read_text().splitlines()
+    assert len(stored) == 100
     assert len((files.directory / "history" / "late_events").read_text().splitlines()) == 100
-    assert isinstance(found[-1], BatchReport)
-    assert found[-1].dead_letters == letters
+    assert isinstance(history[-1], BatchReport)
+    assert history[-1].dead_letters == letters
 
 
-def test_what_cannot_be_read_is_left_out(files: LocalFiles) -> None:
+def test_damaged_lines_and_files_of_the_history_are_ignored(files: LocalFiles) -> None:
     written(files, report(0, dead_letters=[LETTER]), report(1))
     history = files.directory / "history"
     (history / "0").write_text((history / "0").read_text() + '\n{"number": 2}\nnonsense\n[]')
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_left_out(files: LocalFiles) -> None:
     assert [batch.number for batch in read_history(files)] == [0, 1, 2]
 
 
-def test_a_run_without_a_history_has_none(files: LocalFiles) -> None:
+def test_the_history_of_a_checkpoint_without_files_is_empty(files: LocalFiles) -> None:
     assert read_history(files) == []
     assert read_job(files) == {}
 

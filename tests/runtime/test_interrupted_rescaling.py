@@ -50,15 +50,15 @@ class FailingFiles(LocalFiles):
         return bool(self._try("read", lambda: self._found(name)))
 
     def names(self, directory: str) -> list[str]:
-        found = self._try("read", lambda: self._found(directory))
-        return sorted({path.relative_to(self.directory / directory).parts[0] for path in found})
+        paths = self._try("read", lambda: self._found(directory))
+        return sorted({path.relative_to(self.directory / directory).parts[0] for path in paths})
 
     def move(self, name: str, to: str) -> None:
         """Copy two files, remove the originals, and so on, as ``s3a`` does with larger numbers."""
         source, target = self.directory / name, self.directory / to
-        found = self._found(name)
-        for first in range(0, len(found), 2):
-            page = found[first : first + 2]
+        paths = self._found(name)
+        for first in range(0, len(paths), 2):
+            page = paths[first : first + 2]
             for path in page:
                 self._copy(path, target / path.relative_to(source))
             for path in page:
@@ -72,7 +72,7 @@ class FailingFiles(LocalFiles):
         path = self.directory / name
         if path.is_file():
             return [path]
-        return sorted(Path(where, file) for where, _, found in os.walk(path) for file in found)
+        return sorted(Path(where, file) for where, _, paths in os.walk(path) for file in paths)
 
     def _copy(self, path: Path, to: Path) -> None:
         def copy() -> None:
@@ -93,8 +93,8 @@ class FailingFiles(LocalFiles):
 
     @property
     def content(self) -> Content:
-        found = [(str(path.relative_to(self.directory)), path.read_text()) for path in self._found("")]
-        return frozenset((name, "" if name == "run.json" else text) for name, text in found)
+        paths = [(str(path.relative_to(self.directory)), path.read_text()) for path in self._found("")]
+        return frozenset((name, "" if name == "run.json" else text) for name, text in paths)
 
     @content.setter
     def content(self, content: Content) -> None:
@@ -193,7 +193,7 @@ def interrupted_calls(files: FailingFiles, begun: set[Content]) -> set[Content]:
     return results
 
 
-def test_no_state_is_lost_wherever_two_calls_are_interrupted(
+def test_rescaling_loses_no_state_if_two_calls_are_interrupted_at_any_point(
     files: FailingFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:

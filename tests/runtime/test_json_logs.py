@@ -54,7 +54,7 @@ JOB = """
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    """Runs the job on the embedded engine with a few words."""
+    """Runs the job on the embedded engine with these words."""
     (tmp_path / "words.py").write_text(dedent(JOB))
     (tmp_path / "in").mkdir()
 
@@ -88,7 +88,7 @@ def test_log_records_warnings_and_the_summary_are_json_lines(run: Any) -> None:
     assert (summary["batches"], summary["counts"]["events"]) == (2, 1)
 
 
-def test_the_error_of_a_callback_has_its_type_and_traceback(run: Any) -> None:
+def test_the_json_line_for_an_error_of_a_callback_has_type_and_traceback(run: Any) -> None:
     error = run("fail", status=1)[-1]
     assert (error["level"], error["error"]["type"]) == ("ERROR", "CallbackError")
     assert (error["job"], error["batch"]) == ("words", 0)
@@ -116,7 +116,7 @@ def test_an_uncaught_error_is_a_json_line(tmp_path: Path) -> None:
     assert error["message"] == "ZeroDivisionError: division by zero"
 
 
-def test_a_line_has_the_batch_and_the_stage_and_hides_secrets() -> None:
+def test_a_json_line_has_the_batch_and_the_stage_and_hides_secrets() -> None:
     Secret("sesame-open")
     record = logging.LogRecord("amadou", logging.WARNING, "", 0, "the password is %s", ("sesame-open",), None)
     with log_context(batch=7), errors_of_stage("views"):
@@ -143,7 +143,7 @@ class FullSink(Sink):
         raise SinkError("the disk is full")
 
 
-def test_the_error_that_ends_a_batch_has_the_batch_and_the_stage_wherever_it_is_logged() -> None:
+def test_the_json_line_for_an_error_that_ends_a_batch_has_the_batch_and_the_stage() -> None:
     stages = {
         "first": Stage(Passing(), {"words": MemorySource(["one"])}, {}),
         "second": Stage(Passing(), {"words": FromPort("first", "passed")}, {"passed": FullSink()}),
@@ -165,13 +165,13 @@ def line_of(message: Any, *arguments: Any, error: BaseException | None = None, *
     return fields
 
 
-def test_text_that_utf8_cannot_encode_is_escaped() -> None:
+def test_json_lines_escape_text_that_utf8_cannot_encode() -> None:
     line = line_of("no file %s", "in/\udcff.txt", error=OSError("\udcff"), name="\udcff")
     assert (line["message"], line["logger"]) == ("no file in/\\udcff.txt", "\\udcff")
     assert line["error"]["traceback"] == "OSError: \\udcff\n"
 
 
-def test_the_error_of_a_run_can_have_a_name_that_utf8_cannot_encode(tmp_path: Path) -> None:
+def test_a_json_line_can_name_a_file_whose_name_utf8_cannot_encode(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from amadou_runtime.command.cli import app; app()", "run", b"\xff.py"]
     ended = subprocess.run([*command, "--log-format", "json"], cwd=tmp_path, capture_output=True, check=False)
     error = json.loads(ended.stderr)
@@ -179,7 +179,7 @@ def test_the_error_of_a_run_can_have_a_name_that_utf8_cannot_encode(tmp_path: Pa
     assert "cannot load \\udcff.py" in error["message"]
 
 
-def test_fields_that_json_does_not_have_become_text() -> None:
+def test_json_lines_have_text_for_values_that_json_cannot_represent() -> None:
     class Odd:
         def __repr__(self) -> str:
             return "Odd(sesame-open)"
@@ -192,7 +192,7 @@ def test_fields_that_json_does_not_have_become_text() -> None:
     assert line_of("done", fields=["mine"])["message"] == "done"
 
 
-def test_a_message_that_does_not_fit_its_arguments_is_a_line_without_them() -> None:
+def test_the_json_line_for_a_message_with_wrong_arguments_has_no_arguments() -> None:
     Secret("sesame-open")
     line = line_of("%d words, as in sesame-open", "sesame-open")
     assert line["message"] == "%d words, as in ***"
@@ -200,7 +200,7 @@ def test_a_message_that_does_not_fit_its_arguments_is_a_line_without_them() -> N
     assert "sesame-open" not in str(line)
 
 
-def test_errors_of_threads_and_finalizers_are_json_lines() -> None:
+def test_uncaught_errors_of_threads_and_finalizers_are_json_lines() -> None:
     program = """
         import threading
         from amadou import Secret

@@ -1,4 +1,4 @@
-"""Key groups: what a batch leaves is what the next one finds."""
+"""Key groups that a batch stores and the next batch reads."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS))
-def test_timers_are_a_set_over_many_batches(script: list[tuple[str, Any]]) -> None:
+def test_timers_of_a_key_group_are_a_set_over_many_batches(script: list[tuple[str, Any]]) -> None:
     group = KeyGroup(PackedGroup(None))
     model: set[tuple[Key, int, str]] = set()
     for step, timer in script:
@@ -41,7 +41,7 @@ def test_timers_are_a_set_over_many_batches(script: list[tuple[str, Any]]) -> No
     assert set(stored_and_read(group).keys()) == {key for key, _, _ in model}
 
 
-def test_nothing_is_stored_of_nothing() -> None:
+def test_a_key_group_without_timers_and_state_is_not_stored() -> None:
     group = KeyGroup(PackedGroup(None))
     group.timers.add("a", 1, "x")
     assert packed_group(group) is not None
@@ -49,7 +49,7 @@ def test_nothing_is_stored_of_nothing() -> None:
     assert packed_group(group) is None
 
 
-def test_state_of_another_release_is_told() -> None:
+def test_the_error_for_state_of_another_release_says_which_release_reads_it() -> None:
     from amadou._encoding import pack
 
     with pytest.raises(

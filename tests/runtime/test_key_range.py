@@ -1,4 +1,4 @@
-"""A range of key groups gives what one key group with the same keys gives."""
+"""A range of key groups gives the results of one key group with the same keys."""
 
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -25,10 +25,10 @@ BATCHES = st.lists(st.tuples(st.lists(st.tuples(KEYS, st.integers(0, 9))), st.in
 
 
 class Reminder(Handler):
-    """Counts events, tells the count some seconds later, and forgets it."""
+    """Counts events, collects the count some seconds later, and clears it."""
 
     count = ValueSpec(int, 0)
-    told = SinkSpec(list)
+    collected = SinkSpec(list)
 
     def key_event(self, record: tuple[int, int]) -> KeyedEvent:
         key, second = record
@@ -42,25 +42,27 @@ class Reminder(Handler):
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
         count = self.count.state_for(subject)
-        self.told.collect(subject, [subject.key, count.value, timestamp.second, subject.timer_tag])
+        self.collected.collect(subject, [subject.key, count.value, timestamp.second, subject.timer_tag])
         count.clear()
 
 
-JOB = Job("reminder", Reminder(), {"records": MemorySource()}, {"told": MemorySink()})
+JOB = Job("reminder", Reminder(), {"records": MemorySource()}, {"collected": MemorySink()})
 
 
 @settings(deadline=None)  # the first example imports pyarrow
 @given(BATCHES)
-def test_a_range_gives_what_one_group_gives(batches: list[tuple[list[tuple[int, int]], int]]) -> None:
+def test_a_range_of_key_groups_gives_the_results_of_one_key_group(
+    batches: list[tuple[list[tuple[int, int]], int]],
+) -> None:
     operator, stored, state, watermark = Operator(JOB), None, None, None
     for records, reached in batches:
         key_range = PackedRange(stored)
-        played = KeyRange(key_range).process(operator, chunks(records, GROUPS), watermark)
+        results = KeyRange(key_range).process(operator, chunks(records, GROUPS), watermark)
         alone = operator.process(GroupBatch(PackedGroup(state), [chunk for _, chunk in chunks(records, 1)], watermark))
 
-        assert all(processed.counts.events or processed.counts.timers_fired for processed in played.values())
-        assert outputs(*played.values()) == outputs(alone)
-        assert sum(each.counts.timers_fired for each in played.values()) == alone.counts.timers_fired
+        assert all(processed.counts.events or processed.counts.timers_fired for processed in results.values())
+        assert outputs(*results.values()) == outputs(alone)
+        assert sum(each.counts.timers_fired for each in results.values()) == alone.counts.timers_fired
         holds = key_range.status(None)
         assert (holds.keys, holds.timers_pending, holds.next_timer) == (
             alone.counts.keys,
@@ -73,7 +75,7 @@ def test_a_range_gives_what_one_group_gives(batches: list[tuple[list[tuple[int, 
 
 
 class Sum(Component):
-    """Sums up, in memory, and is woken a second after the first event."""
+    """Sums up values in memory, and sets a timer a second after the first event."""
 
     in_memory = True
 
@@ -89,7 +91,7 @@ class Sum(Component):
 
 class Summing(Handler):
     sum = Sum()
-    told = SinkSpec(list)
+    collected = SinkSpec(list)
 
     def key_event(self, record: int) -> KeyedEvent:
         return KeyedEvent(record, START, 1)
@@ -98,20 +100,20 @@ class Summing(Handler):
         self.sum.add(subject, event)
 
     def summed(self, subject: Subject, value: int) -> None:
-        self.told.collect(subject, [subject.key, value])
+        self.collected.collect(subject, [subject.key, value])
 
 
-def test_in_memory_state_is_read_by_the_run_that_stored_it_and_lost_to_the_next() -> None:
-    job = Job("summing", Summing(), {"records": MemorySource()}, {"told": MemorySink()})
+def test_in_memory_state_is_read_by_the_run_that_stored_it_and_lost_in_the_next_run() -> None:
+    job = Job("summing", Summing(), {"records": MemorySource()}, {"collected": MemorySink()})
     keying = Keying(job, "records", job.handler.key_event, 3)
-    brought = [(group, Chunk("records", b"", packed)) for group, packed in keying.pack(range(30), 0).events.items()]
+    pending = [(group, Chunk("records", b"", packed)) for group, packed in keying.pack(range(30), 0).events.items()]
     keys = {
         group: Operator(job).process(GroupBatch(PackedGroup(None), [chunk], None)).counts.keys
-        for group, chunk in brought
+        for group, chunk in pending
     }
     first, next_run, due = Operator(job, run="first"), Operator(job, run="next"), to_micros(START) + 1_000_000
     key_range = PackedRange(None)
-    assert KeyRange(key_range).process(first, brought, None).keys() == {0, 1, 2}
+    assert KeyRange(key_range).process(first, pending, None).keys() == {0, 1, 2}
     stored = key_range.pack()
     again = PackedRange(stored)
     holds = again.status(None)
@@ -129,21 +131,21 @@ def test_in_memory_state_is_read_by_the_run_that_stored_it_and_lost_to_the_next(
     }
     assert taken_over.pack() is None
     mixed = PackedRange(stored)
-    processed = KeyRange(mixed).process(next_run, brought[:1], None)
+    processed = KeyRange(mixed).process(next_run, pending[:1], None)
     assert sum(each.counts.counters["sum.lost"] for each in processed.values()) == 30
-    kept = PackedRange(mixed.pack())
-    assert kept.status(None).keys == keys[brought[0][0]]
-    processed = KeyRange(kept).process(next_run, [], due)
-    assert len(outputs(*processed.values())) == keys[brought[0][0]]
+    restored = PackedRange(mixed.pack())
+    assert restored.status(None).keys == keys[pending[0][0]]
+    processed = KeyRange(restored).process(next_run, [], due)
+    assert len(outputs(*processed.values())) == keys[pending[0][0]]
     assert not any(each.counts.counters for each in processed.values())
 
 
-def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_later() -> None:
+def test_the_number_of_ranges_depends_on_key_groups_cores_and_store() -> None:
     assert [range_count("groups", *counts) for counts in ((256, 2), (4, 2), (1, 1))] == [16, 4, 1]
     assert [range_count("log", *counts) for counts in ((256, 2), (4, 2), (1, 1))] == [4, 4, 1]
 
 
-def test_state_of_another_release_is_told() -> None:
+def test_the_error_for_a_range_of_another_release_names_the_version() -> None:
     with pytest.raises(StateDecodeError, match="this release reads only version 5"):
         PackedRange(pack_compressed([1, {}]))
 
@@ -154,4 +156,4 @@ def chunks(records: list[tuple[int, int]], groups: int) -> list[tuple[int, Chunk
 
 
 def outputs(*processed: GroupResult) -> list[Any]:
-    return sorted(encoded for group in processed for encoded in group.outputs.get("told", []))
+    return sorted(encoded for group in processed for encoded in group.outputs.get("collected", []))

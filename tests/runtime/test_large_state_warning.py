@@ -1,4 +1,4 @@
-"""State that is too large for the store *groups* is warned of."""
+"""Warnings about state that is too large for the store *groups*."""
 
 from datetime import datetime, timezone
 
@@ -20,12 +20,12 @@ def warned(caplog: pytest.LogCaptureFixture, store: str, *sizes: int) -> list[st
     return caplog.messages
 
 
-def test_state_that_has_grown_is_named_once_with_the_setting(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_warning_about_large_state_names_the_setting_for_the_store_log(caplog: pytest.LogCaptureFixture) -> None:
     [message] = warned(caplog, "groups", 0, LARGE, LARGE + (1 << 20), 2 * LARGE)
     assert "state has grown to 17.0 MiB on the store" in message
     assert 'start a new checkpoint with state="log" (or --state log)' in message
 
 
-def test_small_state_and_the_log_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_warning_is_logged_for_small_state_or_the_store_log(caplog: pytest.LogCaptureFixture) -> None:
     assert warned(caplog, "groups", 0, LARGE) == []
     assert warned(caplog, "log", 100 * LARGE) == []

@@ -18,9 +18,8 @@ import pytest
 
 from amadou.engine import clock_time
 from amadou.errors import CheckpointError
-from amadou_runtime.spark import lease
 from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.lease import Holder, Lease, holder_of
+from amadou_runtime.spark.lease import Holder, Lease, LeaseTiming, holder_of
 
 PROGRAM = """
 import sys
@@ -35,17 +34,12 @@ sys.stdin.read()
 """
 
 
+QUICK = LeaseTiming(timedelta(seconds=0), timedelta(seconds=1), timedelta(seconds=0.05))
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> LocalFiles:
     return LocalFiles(str(tmp_path), tmp_path)
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases that expire after a second."""
-    monkeypatch.setattr(lease, "_EXPIRES_AFTER", timedelta(seconds=1))
-    monkeypatch.setattr(lease, "_RENEWED_EVERY", timedelta(seconds=0))
-    monkeypatch.setattr(lease, "_LOOK_EVERY", 0.05)
 
 
 @contextmanager
@@ -87,7 +81,7 @@ def test_a_lease_ends_with_its_process(files: LocalFiles) -> None:
     assert not (files.directory / "run.json").exists()
 
 
-def test_a_process_elsewhere_holds_its_lease_as_long_as_it_renews_it(files: LocalFiles) -> None:
+def test_a_process_of_another_container_holds_its_lease_as_long_as_it_renews_it(files: LocalFiles) -> None:
     put(files)
     holder = holder_of(files)
     assert holder is not None
@@ -96,9 +90,10 @@ def test_a_process_elsewhere_holds_its_lease_as_long_as_it_renews_it(files: Loca
     assert holder_of(files) is None
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("skew", [timedelta(0), timedelta(hours=-1), timedelta(hours=1)])
-def test_a_process_elsewhere_is_watched_whatever_its_clock_says(files: LocalFiles, skew: timedelta) -> None:
+def test_a_lease_that_another_container_renews_is_not_taken_even_if_clocks_differ(
+    files: LocalFiles, skew: timedelta
+) -> None:
     ended = threading.Event()
 
     def renew() -> None:
@@ -110,41 +105,37 @@ def test_a_process_elsewhere_is_watched_whatever_its_clock_says(files: LocalFile
     thread.start()
     try:
         with pytest.raises(CheckpointError, match=r"is used by a run \(the process \d+ on .*stop that run first"):
-            Lease(files)
+            Lease(files, QUICK)
     finally:
         ended.set()
         thread.join()
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("renewed", [0, 2**52])
-def test_a_lease_that_is_not_renewed_is_taken(
+def test_a_run_takes_a_lease_that_is_not_renewed(
     files: LocalFiles, renewed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(files, host="far", renewed=renewed)
     began = time.monotonic()
     with caplog.at_level(logging.WARNING):
-        held = Lease(files)
+        held = Lease(files, QUICK)
     assert time.monotonic() - began >= 1
     assert "waiting 1 seconds, to see whether it is still used by the process" in caplog.text
     assert stored(files)["lease"] != "other"
     held.end()
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_lease_that_ends_is_not_awaited(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_EXPIRES_AFTER", timedelta(seconds=100))
+def test_a_run_takes_a_lease_as_soon_as_its_holder_ends_it(files: LocalFiles) -> None:
     put(files)
     threading.Timer(0.3, lambda: files.remove("run.json")).start()
-    with Lease(files) as held:
+    with Lease(files, attrs.evolve(QUICK, expires_after=timedelta(seconds=100))) as held:
         assert stored(files)["lease"] != "other"
         held.end()
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_run_that_stalled_leaves_the_lease_to_the_run_that_took_it(files: LocalFiles) -> None:
+def test_a_run_that_stalled_ends_if_another_run_has_taken_its_lease(files: LocalFiles) -> None:
     lost: list[CheckpointError] = []
-    held = Lease(files)
+    held = Lease(files, QUICK)
     held.follow(lambda: True, lambda: None, lost.append)
     put(files, host="far")
     held._thread.join(10)
@@ -183,11 +174,8 @@ def test_a_batch_is_not_committed_after_another_run_took_the_lease_and_ended(
     assert not (files.directory / "run.json").exists()
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_lease_that_ends_while_it_is_renewed_leaves_no_file(
-    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held, writing = Lease(files), threading.Event()
+def test_ending_a_lease_while_it_is_renewed_leaves_no_file(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, writing = Lease(files, QUICK), threading.Event()
     write = held._write
 
     def write_slowly() -> None:

@@ -20,7 +20,7 @@ class Ignore(Handler):
 
 
 @pytest.fixture(autouse=True)
-def imports_undone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def restored_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     before = set(sys.modules)
@@ -42,21 +42,21 @@ def refusal(target: object) -> str:
     return str(caught.value)
 
 
-def test_a_job_is_taken_from_a_file(tmp_path: Path) -> None:
+def test_a_job_is_loaded_from_a_file(tmp_path: Path) -> None:
     path = write(tmp_path / "in" / "load_a.py", "job", "other")
     assert load_job(str(path)).name == "job"
     assert load_job(f"{path}:other").name == "other"
     assert load_job("in/load_a.py:other").name == "other"
 
 
-def test_a_file_is_a_module_of_its_stem_and_sees_its_neighbours(tmp_path: Path) -> None:
+def test_the_file_of_a_job_is_a_module_that_can_import_files_next_to_it(tmp_path: Path) -> None:
     (tmp_path / "load_neighbour.py").write_text("NAME = 'job'")
     path = write(tmp_path / "load_b.py", "job", more="import load_neighbour")
     assert type(load_job(str(path)).handler).__module__ == "load_b"
     assert sys.path[0] == str(tmp_path)
 
 
-def test_a_file_that_imports_from_its_package_is_to_be_named_as_a_module(
+def test_the_error_for_a_file_with_relative_imports_names_the_module_to_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "load_relative" / "inner"
@@ -65,76 +65,76 @@ def test_a_file_that_imports_from_its_package_is_to_be_named_as_a_module(
     for made in (package, package.parent):
         (made / "__init__.py").touch()
 
-    told = "the file uses relative imports: load it as the module "
-    assert f"{told}load_relative.inner.load_views" in refusal("load_relative/inner/load_views.py")
-    assert f"{told}load_relative.inner.load_views:other" in refusal("load_relative/inner/load_views.py:other")
+    reason = "the file uses relative imports: load it as the module "
+    assert f"{reason}load_relative.inner.load_views" in refusal("load_relative/inner/load_views.py")
+    assert f"{reason}load_relative.inner.load_views:other" in refusal("load_relative/inner/load_views.py:other")
     assert load_job("load_relative.inner.load_views:other").name == "other"
     monkeypatch.chdir(package)
-    assert f"{told}load_relative.inner.load_views, from the directory {tmp_path}" in refusal("load_views.py")
+    assert f"{reason}load_relative.inner.load_views, from the directory {tmp_path}" in refusal("load_views.py")
 
 
-def test_a_file_of_a_package_without_init_is_to_be_named_as_a_module() -> None:
+def test_the_error_for_a_file_with_relative_imports_in_a_package_without_init_names_the_module() -> None:
     write(Path("load_bare") / "load_views.py", more="from .names import NAME")
     assert "load it as the module load_bare.load_views" in refusal("load_bare/load_views.py")
 
 
-def test_a_job_is_taken_from_a_module_of_the_working_directory(tmp_path: Path) -> None:
+def test_a_job_is_loaded_from_a_module_in_the_working_directory(tmp_path: Path) -> None:
     write(tmp_path / "load_package" / "views.py", "job", "other")
     assert load_job("load_package.views").name == "job"
     assert load_job("load_package.views:other").name == "other"
 
 
-def test_a_file_is_imported_once(tmp_path: Path) -> None:
+def test_the_file_of_a_job_is_imported_once(tmp_path: Path) -> None:
     path = write(tmp_path / "load_c.py", "job")
     assert load_job(str(path)) is load_job(str(path)) is load_job("load_c")
 
 
-def test_files_of_one_name_in_two_directories_are_two_jobs(tmp_path: Path) -> None:
+def test_jobs_are_loaded_from_files_with_the_same_name_in_two_directories(tmp_path: Path) -> None:
     first = write(tmp_path / "1" / "load_d.py", "job")
     second = write(tmp_path / "2" / "load_d.py", "job", "other")
     load_job(str(first))
     assert load_job(f"{second}:other").name == "other"
 
 
-def test_a_file_that_is_named_like_a_module_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_job_file_with_the_name_of_an_imported_module_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "json.py", "job")
     assert "the module name 'json' is used by" in refusal(path)
 
 
-def test_a_missing_file_is_told() -> None:
+def test_the_error_for_a_missing_file_shows_the_path() -> None:
     assert "in/views.py does not exist" in refusal("in/views.py:job")
     assert f"looked in {os.getcwd()}" in refusal("views.py")
 
 
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
+def test_loading_a_job_from_a_directory_is_an_error(tmp_path: Path) -> None:
     assert "is a directory, not a file" in refusal(f"{tmp_path}/")
 
 
-def test_a_missing_module_is_told() -> None:
+def test_the_error_for_a_missing_module_names_the_module() -> None:
     assert "the module 'load_none' is neither in this directory nor installed" in refusal("load_none.views:job")
 
 
-def test_a_missing_name_is_told_with_the_jobs_there_are(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_job_lists_the_jobs_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "load_e.py", "one", "two")
     assert refusal(path) == f"cannot load {path}: {path} has no 'job': use {path}:one or {path}:two"
 
 
-def test_a_module_without_jobs_is_told(tmp_path: Path) -> None:
+def test_the_error_for_a_file_without_jobs_says_how_to_write_one(tmp_path: Path) -> None:
     path = write(tmp_path / "load_f.py")
     assert "has no 'job' (no Job found): write job = Job(…)" in refusal(path)
 
 
-def test_a_name_that_is_no_job_is_told(tmp_path: Path) -> None:
+def test_the_error_for_a_name_that_is_not_a_job_shows_its_value(tmp_path: Path) -> None:
     path = write(tmp_path / "load_g.py", more="job = 3")
     assert f"'job' in {path} is 3, not a Job" in refusal(path)
 
 
 @pytest.mark.parametrize("target", [":job", "views.py:a b", "views.py:"])
-def test_a_target_that_is_none_is_told(target: str) -> None:
+def test_the_error_for_an_invalid_target_shows_the_form_of_targets(target: str) -> None:
     assert "name the job as FILE:name or MODULE:name" in refusal(target)
 
 
-def test_an_error_while_importing_shows_the_users_traceback_first(tmp_path: Path) -> None:
+def test_an_error_during_the_import_of_a_job_shows_the_users_traceback_first(tmp_path: Path) -> None:
     path = write(tmp_path / "load_h.py", more="def broken():\n    return 1 / 0\n\nbroken()\n")
     for target in (str(path), "load_h"):
         lines = refusal(target).splitlines()
@@ -143,25 +143,25 @@ def test_an_error_while_importing_shows_the_users_traceback_first(tmp_path: Path
         assert lines[-1] == f"cannot load {target}: importing the module failed: ZeroDivisionError: division by zero"
 
 
-def test_a_missing_module_that_the_file_imports_is_the_files_error(tmp_path: Path) -> None:
+def test_the_error_for_a_module_that_a_job_file_cannot_import_names_that_module(tmp_path: Path) -> None:
     path = write(tmp_path / "load_i.py", more="import load_none")
     for target in (str(path), "load_i"):
         assert "ModuleNotFoundError: No module named 'load_none'" in refusal(target)
 
 
-def test_a_failed_import_can_be_tried_again(tmp_path: Path) -> None:
+def test_a_job_can_be_loaded_after_its_import_failed_once(tmp_path: Path) -> None:
     path = write(tmp_path / "load_j.py", more="1 / 0")
     refusal(path)
     write(path, "job")
     assert load_job(str(path)).name == "job"
 
 
-def test_a_file_that_runs_its_job_when_imported_is_told(tmp_path: Path) -> None:
+def test_the_error_for_a_file_that_runs_its_job_when_imported_says_how_to_avoid_it(tmp_path: Path) -> None:
     path = write(tmp_path / "load_k.py", more="raise SystemExit(0)")
     assert "put main(job) under if __name__ == '__main__'" in refusal(path)
 
 
-def test_a_job_that_does_not_hold_together_tells_its_own_problems(tmp_path: Path) -> None:
+def test_loading_an_invalid_job_raises_its_job_error(tmp_path: Path) -> None:
     path = write(tmp_path / "load_l.py", more="from amadou import Job, Handler\njob = Job('', Handler(), {}, {})")
     with pytest.raises(JobError, match="the job has no source: add one to sources"):
         load_job(str(path))

@@ -1,4 +1,4 @@
-"""What plugins learn of runs in figures."""
+"""Metrics of runs, as plugins read them."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -32,7 +32,7 @@ def at(second: int) -> datetime:
 
 
 class Scripted(Handler):
-    """Does what each record says: sets and deletes timers, and fails."""
+    """Follows the script in each record: sets and deletes timers, and fails."""
 
     def key_event(self, record: tuple[int, str]) -> KeyedEvent | None:
         second, script = record
@@ -55,7 +55,7 @@ class Scripted(Handler):
 
 
 class Reports:
-    """Keeps what it is told."""
+    """Collects reports of batches and values of metrics."""
 
     def __init__(self) -> None:
         self.batches: list[BatchReport] = []
@@ -76,10 +76,10 @@ class Registering:
         return self.metrics
 
 
-def played(
+def reports_of(
     handler: Handler, *records: Any, sinks: Iterable[str] = (), plugins: Iterable[Any] = (), **settings: Any
 ) -> Reports:
-    """What a plugin is told of a run."""
+    """Run a job, and return the reports that a plugin gets."""
     reports = Reports()
     made = {port: MemorySink() for port in sinks}
     job = Job("job", handler, {"in": MemorySource(records)}, made, plugins=[*plugins, reports], **settings)
@@ -88,9 +88,9 @@ def played(
 
 
 def test_timers_that_callbacks_set_are_counted() -> None:
-    reports = played(
+    reports = reports_of(
         Scripted(),
-        (1, "set:5 set:5 tag:5"),  # the second one is there already
+        (1, "set:5 set:5 tag:5"),  # the second timer is already set
         (2, "set:6 delete:6 set:6 delete:7"),
         (9, "set:20"),
     )
@@ -103,17 +103,17 @@ def test_a_timer_at_the_watermark_is_not_set() -> None:
         def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
             assert not subject.set_timer(timestamp)
 
-    assert [batch.counts.timers_set for batch in played(Late(), (1, "set:5"), (9, "")).batches] == [1, 0]
+    assert [batch.counts.timers_set for batch in reports_of(Late(), (1, "set:5"), (9, "")).batches] == [1, 0]
 
 
-def test_what_is_undone_set_no_timers() -> None:
+def test_timers_of_a_failed_event_are_not_counted() -> None:
     records = [(1, "set:50"), (2, "set:51 delete:50 fail"), (3, "set:52 delete:52")]
-    reports = played(Scripted(), *records, sinks=["dead_letters"], on_error="dead_letter")
+    reports = reports_of(Scripted(), *records, sinks=["dead_letters"], on_error="dead_letter")
     counts = reports.batches[0].counts
     assert (counts.timers_set, counts.timers_pending, counts.dead_letters) == (2, 1, 1)
 
 
-def test_records_are_counted_by_source_whether_they_become_events_or_not() -> None:
+def test_records_that_become_no_event_are_counted_too() -> None:
     reports = Reports()
     sources = {"in": MemorySource([(1, ""), (2, "ignore")]), "other": MemorySource([(1, "")]), "none": MemorySource()}
     run(Job("job", Scripted(), sources, {}, plugins=[reports]), engine="embedded")
@@ -124,7 +124,7 @@ def test_records_are_counted_by_source_whether_they_become_events_or_not() -> No
 
 
 class Remembering(Handler):
-    """Keeps the text of each key, and forgets the text of one key."""
+    """Stores the text of each key, and clears the text of one key."""
 
     text = ValueSpec(str)
 
@@ -141,8 +141,8 @@ class Remembering(Handler):
         self.text.state_for(subject).clear()
 
 
-def test_stored_entries_are_counted_and_what_a_batch_stores_is_measured() -> None:
-    reports = played(Remembering(), ("short", 1, "x" * 1000), ("kept", 2, "y" * 2000))
+def test_entries_and_bytes_of_stored_state_are_counted() -> None:
+    reports = reports_of(Remembering(), ("short", 1, "x" * 1000), ("long", 2, "y" * 2000))
     first, second = (batch.counts for batch in reports.batches)
     of_group = 1
     assert (first.state_entries, second.state_entries) == (2 + of_group, 1 + of_group)
@@ -152,7 +152,7 @@ def test_stored_entries_are_counted_and_what_a_batch_stores_is_measured() -> Non
 
 
 def test_callbacks_are_counted_and_timed() -> None:
-    first, second = played(Scripted(), (1, "set:5"), (2, "ignore"), (9, "")).batches
+    first, second = reports_of(Scripted(), (1, "set:5"), (2, "ignore"), (9, "")).batches
     assert first.callback_calls == {"key_event": 3, "on_event": 2}
     assert second.callback_calls == {"on_timer_expired": 1}
     for batch in (first, second):
@@ -180,32 +180,34 @@ class Windows(Handler):
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None: ...
 
 
-def test_components_that_are_woken_are_callbacks_by_their_names() -> None:
-    _, fired = played(Windows(), ("a", 1), ("b", 30), ("b", 45), ("c", 300)).batches
+def test_closing_windows_are_counted_and_timed_under_their_names() -> None:
+    _, fired = reports_of(Windows(), ("a", 1), ("b", 30), ("b", 45), ("c", 300)).batches
     assert fired.callback_calls == {"minutes": 2, "sessions": 2, "on_timer_expired": 3}
     assert fired.callback_seconds.keys() == fired.callback_calls.keys()
     assert fired.counts.timers_fired == 7
     assert fired.counts.timers_set == 0
 
 
-def test_what_takes_many_at_once_counts_as_what_it_stands_for() -> None:
+def test_calls_of_a_vectorized_handler_are_counted_event_by_event() -> None:
     window = TumblingWindow(timedelta(minutes=1))
     records = [{"key": key, "time": at(second).isoformat()} for key, second in (("a", 1), ("a", 2), ("b", 70))]
-    first, second = played(windowed(key="key", timestamp="time", window=window), *records, sinks=["results"]).batches
+    first, second = reports_of(
+        windowed(key="key", timestamp="time", window=window), *records, sinks=["results"]
+    ).batches
     assert first.callback_calls == {"key_event": 3, "on_event": 3}
     assert second.callback_calls == {"window": 1}
     for batch in (first, second):
         assert batch.callback_seconds.keys() == batch.callback_calls.keys()
 
 
-def test_the_lag_is_behind_the_clock_at_the_end_of_the_batch() -> None:
+def test_the_lag_is_measured_when_the_batch_is_completed() -> None:
     before = datetime.now(timezone.utc)
-    first, second = played(Scripted(), (1, "")).batches
+    first, second = reports_of(Scripted(), (1, "")).batches
     assert before <= first.completed <= second.completed <= datetime.now(timezone.utc)
     assert (first.lag, second.lag) == (None, second.completed - at(1))
 
 
-def test_every_plugin_finds_the_metrics_of_all() -> None:
+def test_each_plugin_sees_the_metrics_of_all_plugins() -> None:
     class More:
         @hookimpl
         def amadou_register_metrics(self) -> Iterator[Metric]:
@@ -215,7 +217,7 @@ def test_every_plugin_finds_the_metrics_of_all() -> None:
     def ignored(batch: BatchReport) -> float:
         return sum(batch.counts.records.values()) - batch.counts.events
 
-    first, _ = played(Scripted(), (1, ""), (2, "ignore"), plugins=[More()]).read
+    first, _ = reports_of(Scripted(), (1, ""), (2, "ignore"), plugins=[More()]).read
     assert [*first][:2] == ["amadou_batches", "amadou_batch_seconds"]
     assert (first["amadou_events"], first["amadou_records"], first["ignored"], first["runs"]) == (
         1,
@@ -225,16 +227,16 @@ def test_every_plugin_finds_the_metrics_of_all() -> None:
     )
 
 
-def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_metric_that_fails_is_omitted_after_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     metrics = [
         Metric("broken", "Fails.", "gauge", lambda batch: 1 / 0),
         Metric("wordy", "Gives a text.", "gauge", lambda batch: "many"),  # type: ignore[arg-type, return-value]
         Metric("single", "Gives one number.", "gauge", lambda batch: 1, label="port"),
         Metric("mixed", "Gives a text by port.", "gauge", lambda batch: {"out": "many"}, label="port"),  # type: ignore
         Metric("good", "Works.", "gauge", lambda batch: batch.number),
-        Metric("absent", "Has nothing to tell.", "gauge", lambda batch: None),
+        Metric("absent", "Has no value.", "gauge", lambda batch: None),
     ]
-    reports = played(Scripted(), (1, ""), plugins=[Registering(metrics)])
+    reports = reports_of(Scripted(), (1, ""), plugins=[Registering(metrics)])
     names = [metric.name for metric in metrics]
     assert [[read[name] for name in names] for read in reports.read] == [[None] * 4 + [at, None] for at in (0, 1)]
     assert [record.getMessage().splitlines()[0] for record in caplog.records] == [
@@ -260,7 +262,7 @@ def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCapture
         ((1 / nothing for nothing in [0]), "ZeroDivisionError: division by zero"),
     ],
 )
-def test_metrics_that_cannot_be_registered_name_their_plugin(
+def test_the_warning_about_metrics_that_cannot_be_registered_names_the_plugin(
     metrics: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     usual = [metric.name for metric in Plugins().metrics()]
@@ -268,7 +270,9 @@ def test_metrics_that_cannot_be_registered_name_their_plugin(
     assert f"Registering failed in amadou_register_metrics: {why}" in caplog.text
 
 
-def test_what_is_held_and_what_is_down_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_held_events_and_sources_that_are_down_are_in_reports_metrics_and_logs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     reports = Reports()
     sources = {"in": MemorySource([(0, ""), (60, "")]), "other": MemorySource([(0, "")])}
     dependencies = [DependsOn("in", on="other", threshold=10)]

@@ -27,7 +27,7 @@ class Copying(Handler):
 
 class Queue(Source):
     def __init__(self, *, depth: int = 5, name: str = "q") -> None:
-        self.told = (depth, name)
+        self.received = (depth, name)
 
 
 @attrs.frozen
@@ -42,18 +42,18 @@ class Open(Source):
     def __init__(
         self, kind: str, *, depth: int = 5, options: Mapping[str, str | Secret] = MappingProxyType({})
     ) -> None:
-        self.told = (kind, depth, dict(options))
+        self.received = (kind, depth, dict(options))
 
 
-class Untold(Source):
-    def __init__(self, told):  # type: ignore[no-untyped-def]
-        self.told = told
+class Untyped(Source):
+    def __init__(self, received):  # type: ignore[no-untyped-def]
+        self.received = received
 
 
 class Named:
     @hookimpl
     def amadou_register_sources(self) -> Any:
-        return {"queue": Queue, "open": Open, "untold": Untold}
+        return {"queue": Queue, "open": Open, "untyped": Untyped}
 
     @hookimpl
     def amadou_register_sinks(self) -> Any:
@@ -72,19 +72,19 @@ def source(text: str) -> Any:
     return with_connectors(job(), {"in": text}, {}).sources["in"]
 
 
-def test_a_connector_is_made_of_its_kind_its_first_parameter_and_options() -> None:
+def test_a_connector_is_made_from_its_kind_its_first_parameter_and_options() -> None:
     assert source("lines:in/") == LinesSource("in/")
     assert source("lines:in/?max_files_per_batch=3") == LinesSource("in/", max_files_per_batch=3)
     assert source("lines:a%3F.txt") == LinesSource("a?.txt")
     assert source("lines:s3://bucket/views/") == LinesSource("s3://bucket/views/")
     assert sink("console") == ConsoleSink()
     assert sink("json-lines:out") == JsonLinesSink("out")
-    assert source("queue:?depth=7&name=a%26b").told == (7, "a&b")
+    assert source("queue:?depth=7&name=a%26b").received == (7, "a&b")
     assert sink("strict:a?right=1.5&is_loud=yes") == Strict("a", 1.5, True)
-    assert source("untold:a").told == "a"
+    assert source("untyped:a").received == "a"
 
 
-def test_systems_are_reached_by_name() -> None:
+def test_connectors_for_kafka_and_postgresql_are_made_from_texts() -> None:
     kafka = source("kafka:views,clicks?servers=h:9092&start=latest&username=u&password=sesame-of-kafka&tls=yes")
     assert kafka == KafkaSource(
         ["views", "clicks"], "h:9092", start="latest", username="u", password=Secret("sesame-of-kafka"), tls=True
@@ -98,14 +98,14 @@ def test_systems_are_reached_by_name() -> None:
     )
 
 
-def test_sources_are_added_and_sinks_replaced() -> None:
+def test_a_named_source_is_added_and_a_named_sink_replaces_the_sink_of_its_port() -> None:
     changed = with_connectors(job(), {"more": "lines:in/"}, {})
     assert list(changed.sources) == ["in", "more"]
     with pytest.raises(JobError, match="has no port for the sink 'other'"):
         with_connectors(job(), {}, {"other": ["console"]})
 
 
-def test_the_job_s_own_key_event_stays() -> None:
+def test_a_named_source_has_the_key_event_of_the_source_that_it_replaces() -> None:
     own = attrs.evolve(job(), sources={"in": LinesSource("in/", key_event=len)})
     assert with_connectors(own, {"in": "lines:other/"}, {}).sources["in"] == LinesSource("other/", key_event=len)
     with pytest.raises(LoadError, match="Queue does not accept the old source's key_event: use a different source"):
@@ -123,12 +123,12 @@ def test_the_job_s_own_key_event_stays() -> None:
         ("strict:x?is_loud=maybe", "use true or false"),
     ],
 )
-def test_a_text_that_names_no_connector_says_what_would(text: str, why: str) -> None:
+def test_the_error_for_an_invalid_text_of_a_connector_says_what_is_valid(text: str, why: str) -> None:
     with pytest.raises(LoadError, match=why):
         sink(text)
 
 
-def test_a_secret_among_the_options_is_one() -> None:
+def test_secret_options_of_a_connector_are_hidden() -> None:
     assert sink("strict:a?password=sesame-of-sinks").password == Secret("sesame-of-sinks")
     with pytest.raises(LoadError, match="Strict has no option mode") as caught:
         sink("strict:a?password=sesame-of-sinks&mode=b")
@@ -147,45 +147,47 @@ def test_a_secret_among_the_options_is_one() -> None:
         "postgres:postgresql://h/d%3Fpassword=sesame-of-typos?table=t",
     ],
 )
-def test_no_error_repeats_what_may_be_a_secret(text: str) -> None:
+def test_errors_about_the_text_of_a_connector_hide_passwords(text: str) -> None:
     with pytest.raises(LoadError) as caught:
         sink(text)
-    told = "".join(traceback.format_exception(caught.value)) + caught.value.target
-    assert "sesame" not in told.replace(text, "")
+    shown = "".join(traceback.format_exception(caught.value)) + caught.value.target
+    assert "sesame" not in shown.replace(text, "")
     assert "sesame" not in str(caught.value) + caught.value.target
 
 
-def test_options_that_are_no_parameters_go_into_those_of_the_connector() -> None:
-    assert source("open:a").told == ("a", 5, {})
-    assert source("open:a?depth=7&path=b%26c&max.records=3").told == ("a", 7, {"path": "b&c", "max.records": "3"})
-    kind, _, options = source("open:a?user=me&dbPassword=sesame-of-options&fs.access.key=key-of-options").told
+def test_options_that_are_not_parameters_are_passed_to_a_connector_with_options() -> None:
+    assert source("open:a").received == ("a", 5, {})
+    assert source("open:a?depth=7&path=b%26c&max.records=3").received == ("a", 7, {"path": "b&c", "max.records": "3"})
+    kind, _, options = source("open:a?user=me&dbPassword=sesame-of-options&fs.access.key=key-of-options").received
     assert (kind, options["user"]) == ("a", "me")
     assert options["dbPassword"] == Secret("sesame-of-options")
     assert options["fs.access.key"] == Secret("key-of-options")
     assert "***" in repr(options)
 
 
-def test_a_connector_that_refuses_its_settings_is_told() -> None:
+def test_the_error_for_an_invalid_setting_of_a_named_connector_states_the_reason() -> None:
     with pytest.raises(LoadError, match="max_files_per_batch must be a positive integer, not 0"):
         source("lines:in/?max_files_per_batch=0")
 
 
-def test_the_command_line_leads_a_job_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_replaces_sources_and_sinks_that_the_command_line_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from typer.testing import CliRunner
 
     from amadou_runtime.command.cli import app
 
     views = Path(__file__).parents[2] / "examples" / "tumbling_window"
-    told = ["--source", f"views=lines:{views / 'views'}", "--sink", f"sums=json-lines:{tmp_path / 'sums'}"]
-    twice = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *told, *told])
+    options = ["--source", f"views=lines:{views / 'views'}", "--sink", f"sums=json-lines:{tmp_path / 'sums'}"]
+    twice = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *options, *options])
     assert twice.exit_code == 2
     assert "--source sets views more than once" in twice.output
-    result = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *told])
+    result = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *options])
     assert result.exit_code == 0, result.output
     assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "sums").iterdir()) == 20
 
 
-def test_connectors_of_stages_are_named_with_the_stage() -> None:
+def test_connectors_of_stages_are_set_with_the_name_of_the_stage() -> None:
     plugin = Named()
     job = with_connectors(
         top_pages(MemorySource(())),
@@ -200,7 +202,7 @@ def test_connectors_of_stages_are_named_with_the_stage() -> None:
 
 
 @pytest.mark.parametrize("name", ["clicks", "other.clicks"])
-def test_a_connector_without_its_stage_is_refused(name: str) -> None:
+def test_a_connector_of_a_job_with_stages_needs_the_name_of_a_stage(name: str) -> None:
     advice = r"--source .+: name one of the stages \(views, top\), as in views\.clicks"
     with pytest.raises(LoadError, match=advice):
         with_connectors(top_pages(MemorySource(())), {name: "lines:views/"}, {})

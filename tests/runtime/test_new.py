@@ -1,4 +1,4 @@
-"""`amadou new`: the project that it makes is usable as it is."""
+"""`amadou new` makes a project that runs without changes."""
 
 import errno
 import os
@@ -80,15 +80,15 @@ def manifest(project: Path, name: str) -> dict[str, Any]:
 
 
 def objects(of: Any, name: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """All objects in a manifest, each with the name of its field."""
+    """Return all objects in a manifest, each with the name of its field."""
     if isinstance(of, list):
-        return [found for each in of for found in objects(each)]
+        return [pair for each in of for pair in objects(each)]
     if not isinstance(of, dict):
         return []
-    return [(name, of), *(found for field, value in of.items() for found in objects(value, field))]
+    return [(name, of), *(pair for field, value in of.items() for pair in objects(value, field))]
 
 
-def test_the_command_prints_the_three_commands_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_prints_the_next_three_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert output("new", "clicks").splitlines() == [
         "cd clicks",
@@ -97,7 +97,7 @@ def test_the_command_prints_the_three_commands_to_go_on(tmp_path: Path, monkeypa
     ]
 
 
-def test_names_are_derived_from_the_project_and_no_placeholder_stays(project: Path) -> None:
+def test_new_derives_names_from_the_project_and_leaves_no_placeholder(project: Path) -> None:
     files = (path for path in project.rglob("*") if path.is_file() and path.suffix != ".whl")
     texts = {str(path.relative_to(project)): path.read_text() for path in files}
     assert {"src/click_counts/handler.py", ".gitignore", ".dockerignore", ".github/workflows/test.yml"} <= texts.keys()
@@ -108,18 +108,18 @@ def test_names_are_derived_from_the_project_and_no_placeholder_stays(project: Pa
     assert '"click-counts",' in texts["src/click_counts/job.py"]
 
 
-def test_the_tests_of_the_project_pass(project: Path) -> None:
+def test_the_tests_of_a_new_project_pass(project: Path) -> None:
     assert "4 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider")
 
 
-def test_the_job_prints_counts_of_the_samples(project: Path) -> None:
+def test_the_job_of_a_new_project_prints_counts_of_the_samples(project: Path) -> None:
     lines = run_job(project, "--engine", "embedded", "--flush", "--sink", "counts=console").splitlines()
     counts = [int(line.rpartition(":")[2].strip(" }")) for line in lines if line.startswith("counts: ")]
     assert len(counts) > 4
     assert sum(counts) == len((project / "samples" / "events.jsonl").read_text().splitlines())
 
 
-def test_events_of_the_samples_are_out_of_order_but_none_is_late(project: Path) -> None:
+def test_samples_of_a_new_project_have_events_out_of_order_but_no_late_events(project: Path) -> None:
     times = re.findall(r'"time": "(.*?)"', (project / "samples" / "events.jsonl").read_text())
     assert times != sorted(times)
     run_job(project, "--engine", "embedded")
@@ -128,25 +128,25 @@ def test_events_of_the_samples_are_out_of_order_but_none_is_late(project: Path) 
 
 
 @pytest.mark.skipif(find_spec("ruff") is None, reason="ruff is not installed")
-def test_the_code_of_the_project_passes_a_linter_with_its_default_settings(project: Path) -> None:
+def test_the_code_of_a_new_project_passes_a_linter_with_default_settings(project: Path) -> None:
     run(project, "ruff", "check", "--select", "E,F,I,B,UP,W,N,SIM,RUF,C4,PT", ".")
     run(project, "ruff", "format", "--check", ".")
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_a_manifest_has_only_fields_that_its_operator_knows(project: Path, name: str) -> None:
+def test_the_manifests_of_a_new_project_have_only_fields_that_their_operators_know(project: Path, name: str) -> None:
     known = MANIFESTS[name]
     read = manifest(project, name)
     assert read["kind"] == "SparkApplication"
     assert read["metadata"] == {"name": "click-counts"}
-    found = [(field, set(value)) for field, value in objects(read["spec"], "spec") if field in known]
-    assert {field for field, _ in found} == known.keys()
-    for field, names in found:
+    named = [(field, set(value)) for field, value in objects(read["spec"], "spec") if field in known]
+    assert {field for field, _ in named} == known.keys()
+    for field, names in named:
         # the spec of a pod has the fields of Kubernetes
         assert names <= known[field] or names <= {"containers", "terminationGracePeriodSeconds"}, field
 
 
-def test_the_manifests_run_the_same_job_in_the_same_way(project: Path) -> None:
+def test_the_manifests_of_a_new_project_run_the_same_job_in_the_same_way(project: Path) -> None:
     kubeflow = manifest(project, "kubeflow-spark-operator")["spec"]
     apache = manifest(project, "apache-spark-operator")["spec"]
     assert kubeflow["mainApplicationFile"] == apache["pyFiles"] == "local:///opt/job/main.py"
@@ -170,7 +170,7 @@ def test_the_manifests_run_the_same_job_in_the_same_way(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_pods_pass_the_restricted_level_and_need_no_secret(project: Path, name: str) -> None:
+def test_the_pods_of_a_new_project_pass_the_restricted_level_and_need_no_secret(project: Path, name: str) -> None:
     read = objects(manifest(project, name)["spec"])
     assert [value for field, value in read if field == "securityContext"] == [RESTRICTED] * 2
     assert [value for field, value in read if field == "secretRef"] == [
@@ -180,7 +180,7 @@ def test_pods_pass_the_restricted_level_and_need_no_secret(project: Path, name: 
     assert (project / "Dockerfile").read_text().endswith("\nUSER 185\n")
 
 
-def test_github_tests_the_job_on_the_spark_of_the_image(project: Path) -> None:
+def test_the_github_workflow_of_a_new_project_uses_the_spark_of_its_image(project: Path) -> None:
     workflow = (project / ".github" / "workflows" / "test.yml").read_text()
     (spark,) = re.findall(r"ARG SPARK=(\S+)", (project / "Dockerfile").read_text())
     assert f" pyspark=={spark}\n" in workflow
@@ -195,7 +195,7 @@ def test_the_arguments_in_the_manifests_are_options_and_parameters_of_the_job(pr
     assert params == set(re.findall(r'Param\("(\w+)"', (project / "src" / "click_counts" / "job.py").read_text()))
 
 
-def test_the_job_reads_and_writes_files_only_in_the_bucket(project: Path) -> None:
+def test_the_job_in_the_manifests_reads_and_writes_files_only_in_the_bucket(project: Path) -> None:
     arguments = manifest(project, "apache-spark-operator")["spec"]["driverArgs"]
     paths = [argument for argument in arguments if not argument.startswith("--trigger=")]
     assert len(paths) == 4
@@ -219,7 +219,7 @@ def test_the_docs_show_a_file_for_kubernetes_as_the_command_makes_it(project: Pa
         *((name, "is already installed") for name in ("amadou", "pytest")),
     ],
 )
-def test_a_name_that_cannot_be_used_is_rejected_in_one_line(
+def test_new_refuses_an_invalid_name_in_one_line(
     name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -231,7 +231,7 @@ def test_a_name_that_cannot_be_used_is_rejected_in_one_line(
 
 
 @pytest.mark.parametrize("name", ["Click_Counts", "a--b", "a__b"])
-def test_the_image_installs_the_wheel_of_the_last_version(
+def test_the_image_of_a_new_project_installs_the_wheel_of_the_last_version(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -249,7 +249,7 @@ def test_the_image_installs_the_wheel_of_the_last_version(
 
 
 @pytest.mark.parametrize("name", ["dist", "out"])
-def test_git_keeps_the_code_of_a_project_with_the_name_of_an_ignored_directory(
+def test_git_does_not_ignore_the_code_of_a_project_with_the_name_of_an_ignored_directory(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -266,7 +266,7 @@ def test_git_keeps_the_code_of_a_project_with_the_name_of_an_ignored_directory(
     assert f"{name}/written" not in listed.stdout.splitlines()
 
 
-def test_a_project_that_cannot_be_written_is_an_error_in_one_line_and_leaves_nothing(
+def test_a_project_that_cannot_be_written_is_an_error_in_one_line_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -284,7 +284,7 @@ def test_a_project_that_cannot_be_written_is_an_error_in_one_line_and_leaves_not
     output("new", "clicks")
 
 
-def test_a_link_to_nothing_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_does_not_replace_a_broken_symbolic_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "clicks").symlink_to("nothing")
     done = amadou("new", "clicks")
@@ -293,7 +293,7 @@ def test_a_link_to_nothing_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "clicks").is_symlink()
 
 
-def test_a_directory_that_exists_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_does_not_change_an_existing_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "clicks").mkdir()
     done = amadou("new", "clicks")

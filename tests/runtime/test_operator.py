@@ -1,4 +1,4 @@
-"""What the operator does with the chunks of a batch, which come in no order on Spark."""
+"""The operator processes the chunks of a batch, which arrive in any order on Spark."""
 
 from datetime import timedelta
 from itertools import permutations
@@ -21,20 +21,20 @@ def chunk(source: str, order: int, *values: int) -> Chunk:
     )
 
 
-def test_chunks_are_put_into_the_order_of_their_source_however_they_come() -> None:
+def test_events_of_a_source_are_processed_in_order_for_any_order_of_chunks() -> None:
     for chunks in permutations([chunk("s", 1, 1, 2), chunk("s", 2, 3), chunk("s", 300, 4)]):
         (run,) = in_order(chunks)
         assert (run.source, run.values) == ("s", [1, 2, 3, 4])
         assert run.micros == [to_micros(at(1))] * 4
 
 
-def test_chunks_of_several_sources_are_merged_however_they_come() -> None:
+def test_events_of_several_sources_are_processed_in_the_same_order_for_any_order_of_chunks() -> None:
     for chunks in permutations([chunk("b", 1, 3), chunk("a", 1, 1), chunk("a", 2, 2)]):
         assert [(run.source, run.values) for run in in_order(chunks)] == [("a", [1, 2]), ("b", [3])]
 
 
 class Forgetful(Recorder):
-    """Keeps each event's value for eight minutes."""
+    """Stores each event's value for eight minutes."""
 
     last = ValueSpec(int, ttl=timedelta(minutes=8))
 
@@ -43,18 +43,16 @@ class Forgetful(Recorder):
 
 
 @pytest.mark.rule(16)
-def test_a_group_asks_to_be_called_for_its_sweep_within_an_eighth_of_the_time_to_live() -> None:
+def test_expired_state_is_removed_within_an_eighth_of_its_time_to_live() -> None:
     operator = Operator(job(Forgetful()))
-    brought = operator.process(GroupBatch(PackedGroup(None), [chunk("events", 1, 5)], None))
-    gone = to_micros(at(1)) + 480_000_000
-    assert brought.changes.next_time is not None
-    assert gone <= brought.changes.next_time < gone + 60_000_000
-    before = operator.process(
-        GroupBatch(PackedGroup(brought.changes.packed), [], brought.changes.next_time - 60_000_000)
-    )
-    assert (before.changes.packed, before.changes.next_time) == (brought.changes.packed, brought.changes.next_time)
+    stored = operator.process(GroupBatch(PackedGroup(None), [chunk("events", 1, 5)], None))
+    expires = to_micros(at(1)) + 480_000_000
+    assert stored.changes.next_time is not None
+    assert expires <= stored.changes.next_time < expires + 60_000_000
+    before = operator.process(GroupBatch(PackedGroup(stored.changes.packed), [], stored.changes.next_time - 60_000_000))
+    assert (before.changes.packed, before.changes.next_time) == (stored.changes.packed, stored.changes.next_time)
     assert (
-        operator.process(GroupBatch(PackedGroup(brought.changes.packed), [], brought.changes.next_time)).changes.packed
+        operator.process(GroupBatch(PackedGroup(stored.changes.packed), [], stored.changes.next_time)).changes.packed
         is None
     )
 
@@ -64,7 +62,7 @@ def figures(processed: ProcessedGroup) -> tuple[int, ...]:
     return counts.events, counts.late, counts.timers_fired, counts.keys, counts.timers_pending
 
 
-def test_a_batch_is_counted() -> None:
+def test_events_late_events_timers_and_keys_of_a_batch_are_counted() -> None:
     for late_events, delivered in (("deliver", 3), ("drop", 2)):
         operator = Operator(job(TimerSetter(), late_events=late_events))
         events = [field for seconds in (9, 10, 20) for field in ("k", at(seconds), [5, 30, (30, "tag")])]
@@ -81,7 +79,7 @@ def test_a_batch_is_counted() -> None:
         assert len(second.outputs["answers"]) == 3 * delivered
 
 
-def test_a_program_of_ones_own_runs_a_handler() -> None:
+def test_a_local_runner_runs_a_handler() -> None:
     class Base(Handler):
         totals = SinkSpec(int)
         total = ValueSpec(int, default=0)
@@ -95,7 +93,7 @@ def test_a_program_of_ones_own_runs_a_handler() -> None:
             self.totals.collect(subject, state.value // (event.value != 13))
 
     class Sums(Base):
-        """Its port is its base's."""
+        """Inherits its port."""
 
     sums = LocalRunner("sums", Sums())
     assert sums.process([1, 2]) == {"totals": [1, 3]}

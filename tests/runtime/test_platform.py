@@ -26,13 +26,13 @@ class Nothing(Handler):
 
 
 def java(directory: Path, version: str) -> None:
-    """Puts a program into a directory that answers as a Java of that version does."""
+    """Write a program that prints the version of a Java."""
     program = directory / "java"
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
     program.chmod(0o755)
 
 
-def test_no_java_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PlatformError, match=r"no Java was found, but Spark needs Java 17 or 21: install .*JAVA_HOME"):
@@ -40,7 +40,7 @@ def test_no_java_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.parametrize(("version", "shown"), [("1.8.0_402", "8"), ("11.0.2", "11"), ("25", "25")])
-def test_a_wrong_java_is_told_with_its_version(
+def test_the_error_for_an_unsupported_java_names_its_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, shown: str
 ) -> None:
     java(tmp_path, version)
@@ -50,7 +50,7 @@ def test_a_wrong_java_is_told_with_its_version(
         check_java()
 
 
-def test_the_java_of_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_home_is_preferred_to_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     java(tmp_path / "bin", "17.0.15")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -60,7 +60,7 @@ def test_the_java_of_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_
         check_java()
 
 
-def test_without_pyspark_a_run_says_how_to_install_it(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_pyspark_says_how_to_install_it(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(
         "from amadou import Handler, Job, KeyedEvent, MemorySource\n"
         "class Nothing(Handler):\n"
@@ -68,7 +68,7 @@ def test_without_pyspark_a_run_says_how_to_install_it(tmp_path: Path) -> None:
         "    def on_event(self, subject, event): pass\n"
         "job = Job('nothing', Nothing(), {'in': MemorySource()}, {})\n"
     )
-    # Python finds nothing under a name whose entry in sys.modules is None: as if pyspark were not installed.
+    # An import of a name whose entry in sys.modules is None fails, as if pyspark were not installed.
     program = "import sys; sys.modules['pyspark'] = None; from amadou_runtime.command.cli import app; app()"
     ended = subprocess.run(
         [sys.executable, "-c", program, "run", f"{tmp_path / 'job.py'}:job"],
@@ -80,7 +80,7 @@ def test_without_pyspark_a_run_says_how_to_install_it(tmp_path: Path) -> None:
     assert ended.stderr.strip() == "the Spark engine needs pyspark: run pip install 'amadou[spark]'"
 
 
-def test_a_spark_home_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_spark_home_of_another_version_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     version = pytest.importorskip("pyspark").__version__
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     (tmp_path / "jars").mkdir()
@@ -92,13 +92,15 @@ def test_a_spark_home_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch
         check_pyspark()
 
 
-def test_a_pyspark_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_pyspark_that_is_too_old_names_the_oldest_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytest.importorskip("pyspark"), "__version__", "3.4.4")
     with pytest.raises(PlatformError, match=r"^pyspark 3.4.4 is installed, but amadou needs pyspark 3.5 or newer: .*$"):
         check_pyspark()
 
 
-def test_a_pyspark_that_is_too_old_for_this_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_pyspark_that_is_too_old_for_this_python_names_a_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pytest.importorskip("pyspark"), "__version__", "3.5.8")
     monkeypatch.setattr(spark_versions, "find_spec", lambda name: object())
     check_spark_version()
@@ -107,7 +109,7 @@ def test_a_pyspark_that_is_too_old_for_this_python_is_told(monkeypatch: pytest.M
         check_spark_version()
 
 
-def test_what_an_old_spark_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_features_that_need_a_newer_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytest.importorskip("pyspark"), "__version__", "3.5.8")
     with pytest.raises(PlatformError, match=r'the store "log", .* needs Spark 4.0 or newer, but pyspark 3.5.8 is inst'):
         check_log_store()
@@ -146,7 +148,7 @@ def test_settings_that_select_spark_connect_are_refused(
 
 
 @pytest.mark.parametrize("jar", ["/none/my.jar", "file:/none/my.jar", "none.jar", "/none/*.jar"])
-def test_a_local_jar_that_does_not_exist_is_named(jar: str) -> None:
+def test_the_error_for_a_local_jar_that_does_not_exist_names_it(jar: str) -> None:
     pytest.importorskip("pyspark")
     message = f"spark.jars names {jar}, which does not exist on this machine: correct the path"
     with pytest.raises(PlatformError, match=re.escape(message)):
@@ -160,7 +162,7 @@ def test_a_session_of_spark_connect_is_refused() -> None:
         start(Job("nothing", Nothing(), {"in": MemorySource([])}, {}), connected)
 
 
-def test_a_master_that_does_not_answer_is_told() -> None:
+def test_the_error_for_a_master_that_does_not_answer_is_one_line() -> None:
     pytest.importorskip("pyspark")
     from amadou_runtime.spark.spark_errors import start_problem
 

@@ -54,29 +54,29 @@ def job(*records: int, plugins: Any = ()) -> Job:
 
 @attrs.define
 class Recorder:
-    """Notes what it is told."""
+    """Records the calls of its hooks."""
 
-    told: list[Any] = attrs.field(factory=list)
+    calls: list[Any] = attrs.field(factory=list)
 
     @hookimpl
     def amadou_run_started(self, run: Any) -> None:
-        self.told.append(("started", run.job.name, run.engine, run.checkpoint))
+        self.calls.append(("started", run.job.name, run.engine, run.checkpoint))
 
     @hookimpl
     def amadou_batch_completed(self, run: Any, batch: Any) -> None:
-        self.told.append(("batch", batch.number, batch.counts.events, dict(batch.counts.outputs)))
+        self.calls.append(("batch", batch.number, batch.counts.events, dict(batch.counts.outputs)))
 
     @hookimpl
     def amadou_batch_failed(self, run: Any, batch: Any) -> None:
-        self.told.append(("batch failed", run.job.name, batch.number, batch.error, batch.details.splitlines()[0]))
+        self.calls.append(("batch failed", run.job.name, batch.number, batch.error, batch.details.splitlines()[0]))
 
     @hookimpl
     def amadou_run_ended(self, summary: RunSummary) -> None:
-        self.told.append(("ended", summary.batches, summary.counts.events))
+        self.calls.append(("ended", summary.batches, summary.counts.events))
 
     @hookimpl
     def amadou_run_failed(self, error: Exception) -> None:
-        self.told.append(("failed", type(error)))
+        self.calls.append(("failed", type(error)))
 
 
 @pytest.fixture
@@ -87,10 +87,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
     def install(name: str, text: str) -> None:
         (tmp_path / f"{name}.py").write_text(f"from amadou import hookimpl\n\n\n{text}")
-        told = tmp_path / f"{name}-1.5.dist-info"
-        told.mkdir()
-        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
-        (told / "entry_points.txt").write_text(f"[amadou]\n{name} = {name}\n")
+        metadata = tmp_path / f"{name}-1.5.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+        (metadata / "entry_points.txt").write_text(f"[amadou]\n{name} = {name}\n")
 
     yield install
     for name in set(sys.modules) - before:
@@ -105,10 +105,10 @@ def test_every_hook_is_documented_and_tested() -> None:
     assert [hook for hook in HOOKS if not getattr(hookspecs, hook).__doc__] == []
 
 
-def test_a_run_tells_of_its_beginning_its_batches_and_its_end() -> None:
+def test_plugins_are_called_at_the_start_of_a_run_after_each_batch_and_at_the_end() -> None:
     recorder = Recorder()
     run(job(1, 2, plugins=[recorder]), engine="embedded")
-    assert recorder.told == [
+    assert recorder.calls == [
         ("started", "doubling", "embedded", None),
         ("batch", 0, 2, {"doubled": 2}),
         ("batch", 1, 0, {}),
@@ -116,18 +116,18 @@ def test_a_run_tells_of_its_beginning_its_batches_and_its_end() -> None:
     ]
 
 
-def test_a_run_that_fails_tells_of_it_instead() -> None:
+def test_plugins_are_called_with_the_error_of_a_run_that_fails() -> None:
     recorder = Recorder()
     with pytest.raises(CallbackError, match="below zero"):
         run(job(-1, plugins=[recorder]), engine="embedded")
-    assert recorder.told == [
+    assert recorder.calls == [
         ("started", "doubling", "embedded", None),
         ("batch failed", "doubling", 0, "Doubling.on_event failed: ValueError: below zero", TRACEBACK),
         ("failed", CallbackError),
     ]
 
 
-def test_a_hook_that_is_only_told_something_may_fail(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_a_hook_that_only_observes_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
     class Failing:
         @hookimpl
         def amadou_batch_completed(self) -> None:
@@ -135,11 +135,11 @@ def test_a_hook_that_is_only_told_something_may_fail(caplog: pytest.LogCaptureFi
 
     recorder = Recorder()
     run(job(1, plugins=[Failing(), recorder]), engine="embedded")
-    assert [kind for kind, *_ in recorder.told] == ["started", "batch", "batch", "ended"]
+    assert [kind for kind, *_ in recorder.calls] == ["started", "batch", "batch", "ended"]
     assert "Failing failed in amadou_batch_completed: ValueError: no disk" in caplog.text
 
 
-def test_a_run_that_a_plugin_refuses_to_begin_plays_nothing() -> None:
+def test_a_plugin_can_prevent_a_run_with_an_amadou_error() -> None:
     class Refusing:
         @hookimpl
         def amadou_run_started(self) -> None:
@@ -149,21 +149,21 @@ def test_a_run_that_a_plugin_refuses_to_begin_plays_nothing() -> None:
     written = job(1, plugins=[recorder, Refusing()])
     with pytest.raises(PluginError, match=r"Refusing failed in amadou_run_started: no room for it"):
         run(written, engine="embedded")
-    assert recorder.told == [("started", "doubling", "embedded", None), ("failed", PluginError)]
+    assert recorder.calls == [("started", "doubling", "embedded", None), ("failed", PluginError)]
     assert written.sinks["doubled"].records == []  # type: ignore[attr-defined]
 
 
-def test_a_run_that_a_plugin_stumbles_over_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    class Stumbling:
+def test_another_error_of_a_plugin_at_the_start_of_a_run_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing:
         @hookimpl
         def amadou_run_started(self) -> None:
-            raise ConnectionError("nobody there")
+            raise ConnectionError("no answer")
 
-    assert run(job(1, plugins=[Stumbling()]), engine="embedded").counts.events == 1
-    assert "Stumbling failed in amadou_run_started: ConnectionError: nobody there" in caplog.text
+    assert run(job(1, plugins=[Failing()]), engine="embedded").counts.events == 1
+    assert "Failing failed in amadou_run_started: ConnectionError: no answer" in caplog.text
 
 
-def test_a_job_is_changed_by_one_plugin_after_the_other() -> None:
+def test_plugins_change_a_job_one_after_the_other() -> None:
     class Renaming:
         def __init__(self, suffix: str) -> None:
             self.suffix = suffix
@@ -178,8 +178,8 @@ def test_a_job_is_changed_by_one_plugin_after_the_other() -> None:
             seen.append(job.name)
 
     seen: list[str] = []
-    told = run(job(1, plugins=[Renaming("-a"), Looking(), Renaming("-b")]), engine="embedded")
-    assert (told.job, seen) == ("doubling-a-b", ["doubling-a"])
+    summary = run(job(1, plugins=[Renaming("-a"), Looking(), Renaming("-b")]), engine="embedded")
+    assert (summary.job, seen) == ("doubling-a-b", ["doubling-a"])
 
 
 class Answering:
@@ -199,20 +199,22 @@ class Answering:
         (lambda job: job.nothing, "AttributeError: 'Job' object has no attribute 'nothing'"),
     ],
 )
-def test_a_job_that_a_plugin_spoils_does_not_run(answer: Callable[[Job], Any], why: str) -> None:
+def test_a_run_with_a_job_that_a_plugin_made_invalid_is_an_error_of_the_plugin(
+    answer: Callable[[Job], Any], why: str
+) -> None:
     with pytest.raises(PluginError) as caught:
         run(job(1, plugins=[Answering(answer)]), engine="embedded")
     assert "Answering failed in amadou_prepare_job: " in str(caught.value)
     assert why in str(caught.value)
 
 
-def test_test_runs_play_a_job_as_it_is_written() -> None:
+def test_test_runs_do_not_call_plugins_of_the_job() -> None:
     recorder = Recorder()
     result = TestRun(job(plugins=[recorder])).add_record(1).run()
-    assert (result.records("doubled"), recorder.told) == ([2], [])
+    assert (result.records("doubled"), recorder.calls) == ([2], [])
 
 
-def test_the_settings_of_a_session_are_changed_in_place() -> None:
+def test_plugins_change_the_settings_of_the_spark_session() -> None:
     class Packages:
         @hookimpl
         def amadou_prepare_session(self, job: Job, settings: dict[str, str]) -> None:
@@ -223,7 +225,7 @@ def test_the_settings_of_a_session_are_changed_in_place() -> None:
     assert settings == {"spark.ui.enabled": "false", "spark.jars.packages": "doubling"}
 
 
-def test_sources_sinks_and_codecs_are_known_by_name() -> None:
+def test_plugins_register_sources_sinks_and_codecs() -> None:
     class More:
         @hookimpl
         def amadou_register_sources(self) -> Any:
@@ -243,7 +245,7 @@ def test_sources_sinks_and_codecs_are_known_by_name() -> None:
     assert plugins.codecs()["more"](int) is int
 
 
-def test_a_name_that_is_taken_stays_that_of_the_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_plugin_that_registers_a_name_has_it(caplog: pytest.LogCaptureFixture) -> None:
     class Taking:
         @hookimpl
         def amadou_register_sources(self) -> Any:
@@ -254,19 +256,21 @@ def test_a_name_that_is_taken_stays_that_of_the_first(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("registered", "why"),
     [
         ({"odd": MemorySource()}, "'odd' must be a source class, not MemorySource"),
         ({1: MemorySource}, "the name of a source must be a string, not 1"),
     ],
 )
-def test_what_is_no_class_of_connectors_is_left_out(given: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_registered_connectors_that_are_not_classes_are_ignored_with_a_warning(
+    registered: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     class Odd:
         @hookimpl
         def amadou_register_sources(self) -> Any:
-            return given
+            return registered
 
-    assert not given.keys() & Plugins([Odd()]).sources().keys()
+    assert not registered.keys() & Plugins([Odd()]).sources().keys()
     assert why in caplog.text
 
 
@@ -283,7 +287,7 @@ def test_the_traceback_of_a_plugin_hides_secrets(caplog: pytest.LogCaptureFixtur
     assert "sesame" not in caplog.text
 
 
-def test_a_port_may_name_its_codec() -> None:
+def test_a_port_can_name_a_codec_of_a_plugin() -> None:
     written = job(3)
     run(written, engine="embedded")
     assert written.sinks["doubled"].records == [6]  # type: ignore[attr-defined]
@@ -295,15 +299,15 @@ def test_a_port_may_name_its_codec() -> None:
         run(attrs.evolve(written, handler=Unknown()), engine="embedded")
 
 
-def test_plugins_are_loaded_in_order_once(installed: Any, tmp_path: Path) -> None:
+def test_each_plugin_is_loaded_once_and_those_of_the_job_are_last(installed: Any, tmp_path: Path) -> None:
     installed("first_plugin", "@hookimpl\ndef amadou_run_failed(error): pass\n")
     text = "class Plugin:\n    @hookimpl\n    def amadou_run_failed(self): pass\n\nplugin = Plugin()\n"
     installed("second_plugin", text)
-    told = tmp_path / "second_plugin-1.5.dist-info" / "entry_points.txt"
-    told.write_text("[amadou]\nsecond = second_plugin:Plugin\n")
-    found = Plugins(["first_plugin", "second_plugin:plugin", Recorder(), Recorder(["other"])]).found
-    ours = [plugin for plugin in found if plugin.origin != "amadou"]
-    built_in = [plugin.name for plugin in found[: len(found) - len(ours)]]
+    entry_points = tmp_path / "second_plugin-1.5.dist-info" / "entry_points.txt"
+    entry_points.write_text("[amadou]\nsecond = second_plugin:Plugin\n")
+    loaded = Plugins(["first_plugin", "second_plugin:plugin", Recorder(), Recorder(["other"])]).found
+    ours = [plugin for plugin in loaded if plugin.origin != "amadou"]
+    built_in = [plugin.name for plugin in loaded[: len(loaded) - len(ours)]]
     assert built_in == ["commands", "connectors", "metrics"]
     assert {(plugin.name, plugin.origin) for plugin in ours[:2]} == {
         ("first_plugin", "first_plugin 1.5"),
@@ -315,10 +319,10 @@ def test_plugins_are_loaded_in_order_once(installed: Any, tmp_path: Path) -> Non
         f"{__name__}.Recorder (2)",
     ]
     assert {plugin.origin for plugin in ours[2:]} == {"the job"}
-    assert all(plugin.hooks and plugin.problem is None for plugin in found)
+    assert all(plugin.hooks and plugin.problem is None for plugin in loaded)
 
 
-def test_a_plugin_that_cannot_be_loaded_names_itself_and_leaves_the_others(
+def test_other_plugins_are_loaded_if_an_installed_plugin_cannot_be_loaded(
     installed: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     installed("broken_plugin", "1 / 0\n")
@@ -349,7 +353,7 @@ def test_a_plugin_that_cannot_be_loaded_names_itself_and_leaves_the_others(
         ),
     ],
 )
-def test_a_plugin_that_a_job_names_must_be_one(installed: Any, text: str, why: str) -> None:
+def test_the_error_for_a_module_that_is_not_a_plugin_states_the_reason(installed: Any, text: str, why: str) -> None:
     installed("odd_plugin", text)
     with pytest.raises(PluginError, match=f"the plugin odd_plugin cannot be loaded: .*{why}") as caught:
         Plugins(["odd_plugin"])
@@ -360,12 +364,12 @@ def test_a_plugin_that_a_job_names_must_be_one(installed: Any, text: str, why: s
     ("plugin", "why"),
     [(None, "hooks, not None"), ("my plug!", "a plugin's name must be a module name, or module:")],
 )
-def test_what_can_be_no_plugin_is_refused(plugin: Any, why: str) -> None:
+def test_values_that_are_not_plugins_are_refused(plugin: Any, why: str) -> None:
     with pytest.raises(PluginError, match=why):
         Plugins([plugin])
 
 
-def test_a_hook_of_a_later_amadou_may_be_optional() -> None:
+def test_a_plugin_can_have_optional_hooks_of_a_later_amadou() -> None:
     class Later(Recorder):
         @hookimpl(optionalhook=True)
         def amadou_run_paused(self) -> None:
@@ -374,7 +378,7 @@ def test_a_hook_of_a_later_amadou_may_be_optional() -> None:
     assert Plugins([Later()]).found[-1].problem is None
 
 
-def test_a_plugin_that_is_not_there_is_told() -> None:
+def test_the_error_for_a_plugin_that_does_not_exist_names_it() -> None:
     with pytest.raises(PluginError, match="the plugin no_such_plugin cannot be loaded: ModuleNotFoundError"):
         run(job(1, plugins=["no_such_plugin"]), engine="embedded")
 
@@ -384,12 +388,12 @@ def test_installed_plugins_can_be_turned_off(installed: Any, monkeypatch: pytest
     installed("quiet_plugin", "raise SystemError('never')\n")
     monkeypatch.setenv("AMADOU_PLUGINS_OFF", off)
     plugins = Plugins([Recorder()])
-    found = {plugin.name: plugin for plugin in plugins.found}
-    assert found["quiet_plugin"].problem == "turned off by AMADOU_PLUGINS_OFF"
-    assert found[f"{__name__}.Recorder"].problem is None
+    by_name = {plugin.name: plugin for plugin in plugins.found}
+    assert by_name["quiet_plugin"].problem == "turned off by AMADOU_PLUGINS_OFF"
+    assert by_name[f"{__name__}.Recorder"].problem is None
 
 
-def test_what_is_turned_off_must_be_there(
+def test_a_warning_names_plugins_that_are_turned_off_but_not_installed(
     installed: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     installed("quiet_plugin", "@hookimpl\ndef amadou_run_failed(error): pass\n")
@@ -399,21 +403,25 @@ def test_what_is_turned_off_must_be_there(
 
 
 @pytest.mark.parametrize("text", ["", "0", "false"])
-def test_tracing_can_be_turned_off(text: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_calls_of_plugins_are_not_traced_if_the_variable_is_off(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setenv("AMADOU_TRACE_PLUGINS", text)
     run(job(1, plugins=(Recorder(["off"]),)), engine="embedded")
     assert "amadou_run_started" not in capsys.readouterr().err
 
 
-def test_calls_can_be_traced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calls_of_plugins_are_traced_if_the_variable_is_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("AMADOU_TRACE_PLUGINS", "1")
     run(job(1, plugins=(Recorder(),)), engine="embedded")
-    told = capsys.readouterr().err
-    assert f"amadou: amadou_run_started(run) by {__name__}.Recorder\n" in told
-    assert "amadou: amadou_register_codecs() by connectors -> {'json': " in told
+    traced = capsys.readouterr().err
+    assert f"amadou: amadou_run_started(run) by {__name__}.Recorder\n" in traced
+    assert "amadou: amadou_register_codecs() by connectors -> {'json': " in traced
 
 
-def test_commands_are_added_and_plugins_listed(
+def test_plugins_add_commands_and_the_command_plugins_lists_them(
     installed: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -429,13 +437,13 @@ def test_commands_are_added_and_plugins_listed(
     listed = CliRunner().invoke(app, ["plugins"]).stdout
     assert "greeting_plugin 1.5" in listed
     monkeypatch.setenv("COLUMNS", "40")
-    assert CliRunner().invoke(app, ["plugins"]).stdout == listed, "nothing is cut where nobody looks"
+    assert CliRunner().invoke(app, ["plugins"]).stdout == listed, "nothing is cut if the output is not a terminal"
     assert "amadou_register_commands" in listed
     assert "not loaded: ZeroDivisionError: division by zero" in listed
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_a_command_whose_name_is_taken_stays_that_of_the_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_plugin_that_adds_a_command_of_a_name_has_it(caplog: pytest.LogCaptureFixture) -> None:
     class Taking:
         @hookimpl
         def amadou_register_commands(self, app: typer.Typer) -> None:
@@ -449,7 +457,7 @@ def test_a_command_whose_name_is_taken_stays_that_of_the_first(caplog: pytest.Lo
     assert "the plugin commands already has the command 'plugins': choose a different name" in caplog.text
 
 
-def test_a_plugin_that_cannot_add_its_command_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_commands_work_if_a_plugin_cannot_add_its_command(caplog: pytest.LogCaptureFixture) -> None:
     class Failing:
         @hookimpl
         def amadou_register_commands(self, app: typer.Typer) -> None:

@@ -32,23 +32,23 @@ def at(seconds: float) -> Progress:
     return attrs.evolve(PROGRESS, seconds=seconds)
 
 
-def test_held_events_are_told() -> None:
+def test_the_progress_line_shows_held_events() -> None:
     counts = attrs.evolve(PROGRESS.counts, held={"views": 1000, "clicks": 500})
     assert progress_line(attrs.evolve(PROGRESS, counts=counts)).endswith("4,000 timers pending · 1,500 held")
 
 
-def test_a_run_without_state_shows_no_size() -> None:
+def test_the_progress_line_without_state_shows_no_size() -> None:
     counts = attrs.evolve(PROGRESS.counts, state_bytes=0, keys=0)
     assert "watermark 2025-01-01T00:01:00Z · 3 late" in progress_line(attrs.evolve(PROGRESS, counts=counts))
 
 
-def test_a_line_tells_where_a_run_stands() -> None:
+def test_the_progress_line_shows_batches_watermark_state_late_events_and_timers() -> None:
     assert progress_line(at(65.9)) == f"1:05 · {LINE}"
     assert progress_line(at(3600 * 30 + 1)) == f"30:00:01 · {LINE}"
     assert "watermark none" in progress_line(attrs.evolve(PROGRESS, watermark=None))
 
 
-def test_on_no_terminal_a_line_is_logged_each_few_seconds_and_at_the_end() -> None:
+def test_without_a_terminal_progress_is_logged_every_five_seconds_and_at_the_end() -> None:
     stream = io.StringIO()
     with ProgressDisplay(stream) as display:
         for quarter in range(50):
@@ -60,7 +60,7 @@ def test_on_no_terminal_a_line_is_logged_each_few_seconds_and_at_the_end() -> No
     ]
 
 
-def test_the_time_between_two_lines_can_be_chosen() -> None:
+def test_the_interval_of_logged_progress_can_be_set() -> None:
     stream = io.StringIO()
     with ProgressDisplay(stream, every=timedelta(seconds=1)) as display:
         for second in range(4):
@@ -68,7 +68,7 @@ def test_the_time_between_two_lines_can_be_chosen() -> None:
     assert len(stream.getvalue().splitlines()) == 3
 
 
-def test_a_short_run_logs_its_end_also_where_it_fails() -> None:
+def test_a_short_run_that_fails_logs_its_progress_once() -> None:
     stream = io.StringIO()
     with suppress(RuntimeError), ProgressDisplay(stream) as display:
         display(at(0.5))
@@ -76,14 +76,14 @@ def test_a_short_run_logs_its_end_also_where_it_fails() -> None:
     assert stream.getvalue() == f"views: 0:00 · {LINE}\n"
 
 
-def test_a_run_that_never_came_to_a_batch_logs_nothing() -> None:
+def test_a_run_without_a_batch_logs_no_progress() -> None:
     stream = io.StringIO()
     with ProgressDisplay(stream):
         pass
     assert stream.getvalue() == ""
 
 
-def test_a_terminal_shows_one_live_line_and_is_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_one_progress_line_which_is_erased_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
@@ -96,7 +96,7 @@ def test_a_terminal_shows_one_live_line_and_is_left_clean(monkeypatch: pytest.Mo
     assert shown.endswith("\x1b[2K")  # the line is erased
 
 
-def test_a_narrow_terminal_cuts_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_cuts_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()

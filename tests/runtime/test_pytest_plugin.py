@@ -49,16 +49,16 @@ def suite(pytester: pytest.Pytester, *, step: str = "1", expected: int = 2, key:
     pytester.makepyfile(SUITE.format(step=step, expected=expected, key=key))
 
 
-def test_a_suite_plays_on_the_embedded_engine_and_says_nothing(pytester: pytest.Pytester) -> None:
+def test_a_suite_runs_on_the_embedded_engine_without_output(pytester: pytest.Pytester) -> None:
     suite(pytester)
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     result.assert_outcomes(passed=2)
     assert "trace of test run" not in result.stdout.str()
 
 
 def test_a_failing_test_shows_the_trace_with_state_timers_and_outputs(pytester: pytest.Pytester) -> None:
     suite(pytester, expected=3)
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -75,7 +75,7 @@ def test_a_failing_test_shows_the_trace_with_state_timers_and_outputs(pytester: 
 
 def test_a_callback_that_raises_is_in_the_trace(pytester: pytest.Pytester) -> None:
     suite(pytester, key="bad")
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         ["*trace of test run 1*", "*on_event (keys)  key='bad'", "    ✗ ValueError: not this one"]
@@ -111,7 +111,7 @@ class Connected(Handler):
         self.count.state_for(subject).value += 1
 
     def close(self):
-        assert server, "the server is gone"
+        assert server, "the server has stopped"
         connections["open"] -= 1
 
 
@@ -152,9 +152,9 @@ def test_all_are_closed():
 """
 
 
-def test_each_test_closes_its_runs_before_its_fixtures_go_and_keeps_none(pytester: pytest.Pytester) -> None:
+def test_each_test_closes_its_runs_before_the_teardown_of_its_fixtures(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CONNECTED)
-    pytester.runpytest_subprocess().assert_outcomes(passed=14)
+    pytester.runpytest_inprocess().assert_outcomes(passed=14)
 
 
 TEARDOWN = """
@@ -189,7 +189,7 @@ def test_second():
 """
 
 
-def test_runs_that_a_fixture_plays_while_it_goes_are_closed_too(pytester: pytest.Pytester) -> None:
+def test_runs_of_a_fixture_during_its_teardown_are_closed(pytester: pytest.Pytester) -> None:
     after = "def test_third(): assert connections['open'] == 0"
     for fails, outcome in (("", {"passed": 3}), ("raise OSError", {"passed": 3, "errors": 1})):
         pytester.makepyfile(
@@ -197,26 +197,26 @@ def test_runs_that_a_fixture_plays_while_it_goes_are_closed_too(pytester: pytest
             test_teardown=TEARDOWN.format(fails=fails),
             test_after=f"from test_connected import connections\n\n\n{after}\n",
         )
-        result = pytester.runpytest_subprocess("test_teardown.py", "test_after.py")
+        result = pytester.runpytest_inprocess("test_teardown.py", "test_after.py")
         result.assert_outcomes(**outcome)
 
 
 def test_a_handler_that_fails_to_close_is_an_error_of_its_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CONNECTED.replace('server.append("here")', "pass"))
-    result = pytester.runpytest_subprocess("-k", "test_one and 0")
+    result = pytester.runpytest_inprocess("-k", "test_one and 0")
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*Connected.close failed: AssertionError: the server is gone*"])
+    result.stdout.fnmatch_lines(["*Connected.close failed: AssertionError: the server has stopped*"])
 
 
 def test_help_names_the_option(pytester: pytest.Pytester) -> None:
-    pytester.runpytest_subprocess("--help").stdout.fnmatch_lines(["*--amadou-engine={embedded,spark,both}*"])
+    pytester.runpytest_inprocess("--help").stdout.fnmatch_lines(["*--amadou-engine={embedded,spark,both}*"])
 
 
 @pytest.mark.spark
-def test_a_suite_can_be_played_on_both_engines_which_fails_where_they_differ(pytester: pytest.Pytester) -> None:
-    suite(pytester)
-    pytester.runpytest_subprocess("--amadou-engine=both").assert_outcomes(passed=2)
-    suite(pytester, step="1 if 'pyspark.worker' not in __import__('sys').modules else 5")
-    result = pytester.runpytest_subprocess("--amadou-engine=both")
-    result.assert_outcomes(passed=1, failed=1)
+def test_a_suite_can_run_on_both_engines_and_fails_if_they_differ(pytester: pytest.Pytester) -> None:
+    different = SUITE.format(step="1 if 'pyspark.worker' not in __import__('sys').modules else 5", expected=2, key="a")
+    pytester.makepyfile(test_equal=SUITE.format(step="1", expected=2, key="a"), test_different=different)
+    result = pytester.runpytest_subprocess("--amadou-engine=both", "-v")
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["test_different.py::test_counts FAILED*"])
     result.stdout.fnmatch_lines(["*the engines differ in the trace of a batch, first in entry 0: on_event of 'a'*"])

@@ -1,4 +1,4 @@
-"""Which dead letters are replayed, and in which batches; what becomes of them is in `tests/spark`."""
+"""The plan of a replay: the dead letters that are replayed, and their batches. `tests/spark` has whole replays."""
 
 import base64
 import json
@@ -19,35 +19,35 @@ from amadou_runtime.core.replay import Plan, ReplayedLetter, plan_of
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
-def letter(callback: str, source: str | None, content: Any, **more: Any) -> Letter:
-    """A letter of a record, an event or a timer: of key and seconds after noon."""
+def dead_letter(callback: str, source: str | None, content: Any, **more: Any) -> Letter:
+    """Return a dead letter of a record, or of an event or a timer with this key and second after noon."""
     key, seconds = content if isinstance(content, tuple) else ("", 0)
     timestamp = NOON + timedelta(seconds=seconds)
     record = KeyedEvent(key, timestamp, None) if callback == "on_event" else content
-    told = {"job": "conformance", "callback": callback, "source": source, "tag": "", "shown": "", **more}
-    told["timestamp"] = timestamp.isoformat()
+    fields = {"job": "conformance", "callback": callback, "source": source, "tag": "", "shown": "", **more}
+    fields["timestamp"] = timestamp.isoformat()
     packed = {"key": key, "record": None if callback == "on_timer_expired" else record}
-    line = json.dumps([told, base64.b64encode(pack(packed)).decode()]).encode()
-    return Letter(line, told, packed)
+    line = json.dumps([fields, base64.b64encode(pack(packed)).decode()]).encode()
+    return Letter(line, fields, packed)
 
 
 def record(content: str, source: str = "left") -> Letter:
-    return letter("key_event", source, content)
+    return dead_letter("key_event", source, content)
 
 
 def event(key: str, second: int, source: str = "left") -> Letter:
-    return letter("on_event", source, (key, second))
+    return dead_letter("on_event", source, (key, second))
 
 
 def close(key: str, second: int) -> Letter:
-    made = letter("minute_closed", None, (key, second))
+    made = dead_letter("minute_closed", None, (key, second))
     return attrs.evolve(
         made, packed={"key": key, "call": ["minutes", [], 0], "state": {"minutes": b""}, "next_timers": {}}
     )
 
 
 def timer(key: str, second: int) -> Letter:
-    return letter("on_timer_expired", None, (key, second))
+    return dead_letter("on_timer_expired", None, (key, second))
 
 
 class Windowed(Recorder):
@@ -57,12 +57,12 @@ class Windowed(Recorder):
     def minute_closed(self, subject: Subject, window: Window, value: Any) -> None: ...
 
 
-def plan(*letters: Letter, batch_local: frozenset[str] = frozenset()) -> Plan:
-    return plan_of(letters, job(Windowed(), "left", "right"), batch_local)
+def plan(*dead_letters: Letter, batch_local: frozenset[str] = frozenset()) -> Plan:
+    return plan_of(dead_letters, job(Windowed(), "left", "right"), batch_local)
 
 
 @pytest.mark.parametrize(
-    ("letters", "sizes"),
+    ("dead_letters", "sizes"),
     [
         ([], []),
         ([record("1"), record("2"), event("a", 1), record("3")], [4]),
@@ -79,15 +79,17 @@ def plan(*letters: Letter, batch_local: frozenset[str] = frozenset()) -> Plan:
         ([record("1"), close("a", 1), record("2")], [1, 1, 1]),
     ],
 )
-def test_letters_are_cut_where_a_batch_would_change_their_order(letters: list[Letter], sizes: list[int]) -> None:
-    steps = plan(*letters).steps
+def test_dead_letters_are_divided_into_batches_that_do_not_change_their_order(
+    dead_letters: list[Letter], sizes: list[int]
+) -> None:
+    steps = plan(*dead_letters).steps
     assert [len(step) for step in steps] == sizes
     assert [ReplayedLetter.of_line(each.line()) for step in steps for each in step] == [
         each for step in steps for each in step
     ]
 
 
-def test_letters_that_were_noted_are_left_out_and_those_that_say_the_same_are_told_apart() -> None:
+def test_dead_letters_that_were_replayed_are_left_out_and_equal_ones_are_counted() -> None:
     first = plan(event("a", 1), event("a", 1), event("b", 1))
     (step,) = first.steps
     assert len({each.id for each in step}) == 3
@@ -95,22 +97,22 @@ def test_letters_that_were_noted_are_left_out_and_those_that_say_the_same_are_to
     assert (again.before, [len(step) for step in again.steps]) == (2, [1])
 
 
-def test_letters_of_late_events_and_those_without_a_record_are_counted_and_left_out() -> None:
-    told = plan(letter("late_events", "left", ("a", 1)), event("a", 1), letter("key_event", "left", None))
+def test_dead_letters_that_cannot_be_replayed_are_counted_by_reason() -> None:
+    planned = plan(dead_letter("late_events", "left", ("a", 1)), event("a", 1), dead_letter("key_event", "left", None))
     lacking = "key_event (record could not be encoded)"
-    assert (told.others, len(told.steps)) == ({"late_events": 1, lacking: 1}, 1)
+    assert (planned.others, len(planned.steps)) == ({"late_events": 1, lacking: 1}, 1)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "reason"),
     [
-        (event("a", 1, "gone"), "the job has no source 'gone', which a dead letter needs: add this source"),
+        (event("a", 1, "removed"), "the job has no source 'removed', which a dead letter needs: add this source"),
         (
-            letter("on_event", "left", ("a", 1), job="other"),
+            dead_letter("on_event", "left", ("a", 1), job="other"),
             "the dead letters are from the job 'other': use that job",
         ),
     ],
 )
-def test_letters_that_cannot_be_replayed_are_told(wrong: Letter, told: str) -> None:
-    with pytest.raises(LoadError, match=told):
+def test_the_error_for_dead_letters_of_another_job_or_source_names_it(wrong: Letter, reason: str) -> None:
+    with pytest.raises(LoadError, match=reason):
         plan(attrs.evolve(wrong))

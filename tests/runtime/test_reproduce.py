@@ -1,8 +1,9 @@
-"""`amadou reproduce` makes tests of dead letters, which fail with the same errors and pass when they are mended."""
+"""`amadou reproduce` writes tests that fail with the errors of dead letters, and pass once the handler is fixed."""
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,34 +72,44 @@ job = Job(
 RECORDS = ["a,1,1", "a,2,2", "nonsense", "a,3,9", "b,60,1", "more nonsense"]
 
 
-@pytest.fixture
-def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The dead letters of a run in a directory of its own."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "fence_job.py").write_text(JOB)
-    (tmp_path / "boards.txt").write_text("\n".join(RECORDS) + "\n")
-    result = command("run", "fence_job.py", "--engine", "embedded")
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the job and the files of its run. Tests get a copy."""
+    place = tmp_path_factory.mktemp("fence")
+    (place / "fence_job.py").write_text(JOB)
+    (place / "boards.txt").write_text("\n".join(RECORDS) + "\n")
+    result = command("run", "fence_job.py", "--engine", "embedded", cwd=place)
     assert result.returncode == 0, result.stderr
     assert "dead letters: 5" in result.stderr
-    every = "".join(path.read_text() for path in sorted((tmp_path / "letters").iterdir()))
-    (tmp_path / "all.jsonl").write_text(every)
+    every = "".join(path.read_text() for path in sorted((place / "letters").iterdir()))
+    (place / "all.jsonl").write_text(every)
+    return place
+
+
+@pytest.fixture
+def dead_letters(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file with the dead letters of a run in a new directory, which is the working directory."""
+    shutil.copytree(place, tmp_path, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path / "all.jsonl"
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     run = [str(Path(sys.executable).with_name("amadou")), *arguments]
-    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
 
 
-def play(tmp_path: Path) -> str:
+def run_tests(tmp_path: Path) -> str:
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_the_fence_dead_letters.py"]
     return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path).stdout
 
 
-def test_each_kind_of_letter_becomes_a_test_that_fails_with_the_same_error(letters: Path, tmp_path: Path) -> None:
-    told = command("reproduce", str(letters))
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.startswith("test_the_fence_dead_letters.py: ")
+def test_reproduce_writes_a_test_that_fails_with_the_same_error_for_each_kind_of_dead_letter(
+    dead_letters: Path, tmp_path: Path
+) -> None:
+    ran = command("reproduce", str(dead_letters))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("test_the_fence_dead_letters.py: ")
     text = (tmp_path / "test_the_fence_dead_letters.py").read_text()
     for part in (
         "run.set_state('boards', ('a', 1), {1: 'painted', 2: 'painted'})",
@@ -110,66 +121,68 @@ def test_each_kind_of_letter_becomes_a_test_that_fails_with_the_same_error(lette
         "run.add_record(b'nonsense')",
     ):
         assert part in text
-    shown = play(tmp_path)
+    shown = run_tests(tmp_path)
     assert "3 failed" in shown, shown
     for error in ("ValueError: the board 9 is broken", "KeyError: 'dry'", "ValueError: not enough values to unpack"):
         assert error in shown
 
 
-def test_letters_of_one_error_from_one_line_become_one_test(letters: Path, tmp_path: Path) -> None:
-    lines = letters.read_text().splitlines()
+def test_reproduce_writes_one_test_for_errors_of_one_type_from_one_line(dead_letters: Path, tmp_path: Path) -> None:
+    lines = dead_letters.read_text().splitlines()
     (broken,) = [json.loads(line) for line in lines if "is broken" in json.loads(line)["error"]]
     others = [json.dumps(broken | {"error": f"ValueError: the board {board} is broken"}) for board in (7, 8)]
     elsewhere = json.dumps(broken | {"traceback": broken["traceback"].replace(", line ", ", line 1")})
-    letters.write_text("\n".join([*lines, *others, elsewhere]) + "\n")
-    assert command("reproduce", str(letters)).stdout.startswith("test_the_fence_dead_letters.py: 4 tests")
+    dead_letters.write_text("\n".join([*lines, *others, elsewhere]) + "\n")
+    assert command("reproduce", str(dead_letters)).stdout.startswith("test_the_fence_dead_letters.py: 4 tests")
     text = (tmp_path / "test_the_fence_dead_letters.py").read_text()
     assert "# first of 3 dead letters with this type of error, raised by the same line" in text
 
 
-def test_a_directory_of_letters_is_taken_whole(letters: Path, tmp_path: Path) -> None:
+def test_reproduce_reads_all_dead_letters_of_a_directory(dead_letters: Path, tmp_path: Path) -> None:
     (tmp_path / "letters" / "painted-other-000000001-00000.jsonl").write_text("{}\n")
-    told = command("reproduce", "letters")
-    assert told.stdout.startswith("test_the_fence_dead_letters.py: 3 tests"), told.stderr
-    assert "3 failed" in play(tmp_path)
+    ran = command("reproduce", "letters")
+    assert ran.stdout.startswith("test_the_fence_dead_letters.py: 3 tests"), ran.stderr
+    assert "3 failed" in run_tests(tmp_path)
 
 
-def test_letters_of_several_jobs_are_told(letters: Path, tmp_path: Path) -> None:
-    letter = json.loads(letters.read_text().splitlines()[0])
+def test_reproduce_refuses_dead_letters_of_several_jobs(dead_letters: Path, tmp_path: Path) -> None:
+    letter = json.loads(dead_letters.read_text().splitlines()[0])
     (tmp_path / "other.jsonl").write_text(json.dumps(letter | {"job": "the shed"}) + "\n")
-    told = command("reproduce", "all.jsonl", "other.jsonl")
-    assert told.returncode == 1
-    assert "the dead letters are from multiple jobs (the fence, the shed): pass one job's files" in told.stderr
+    ran = command("reproduce", "all.jsonl", "other.jsonl")
+    assert ran.returncode == 1
+    assert "the dead letters are from multiple jobs (the fence, the shed): pass one job's files" in ran.stderr
 
 
-def test_the_tests_pass_when_the_handler_is_mended(letters: Path, tmp_path: Path) -> None:
-    command("reproduce", str(letters))
-    mended = JOB.replace("len(boards) == 2", "False").replace("seconds=2)", "seconds=1000)")
-    mended = mended.replace(
+def test_reproduced_tests_pass_after_the_handler_is_fixed(dead_letters: Path, tmp_path: Path) -> None:
+    command("reproduce", str(dead_letters))
+    fixed = JOB.replace("len(boards) == 2", "False").replace("seconds=2)", "seconds=1000)")
+    fixed = fixed.replace(
         "        key, second", "        if b',' not in record:\n            return None\n        key, second"
     )
-    (tmp_path / "fence_job.py").write_text(mended)
-    assert "3 passed" in play(tmp_path)
+    (tmp_path / "fence_job.py").write_text(fixed)
+    assert "3 passed" in run_tests(tmp_path)
 
 
-def test_an_event_that_failed_is_added_from_its_source(letters: Path, tmp_path: Path) -> None:
+def test_reproduced_tests_add_an_event_to_its_source(dead_letters: Path, tmp_path: Path) -> None:
     boards = '"boards": LinesSource("boards.txt")'
     (tmp_path / "fence_job.py").write_text(JOB.replace(boards, f'{boards}, "more": LinesSource("boards.txt")'))
-    assert command("reproduce", str(letters)).returncode == 0
+    assert command("reproduce", str(dead_letters)).returncode == 0
 
     made = (tmp_path / "test_the_fence_dead_letters.py").read_text()
     assert re.search(r"run\.add_event\(KeyedEvent\(.+, value=9\), source='boards'\)", made)
     assert "run.add_record(b'nonsense', source='boards')" in made
 
 
-def test_one_line_alone(letters: Path, tmp_path: Path) -> None:
-    number = next(n for n, line in enumerate(letters.read_text().splitlines(), 1) if json.loads(line)["tag"] == "dry")
-    assert command("reproduce", str(letters), "--line", str(number), "--job", "fence_job.py").returncode == 0
-    assert "1 failed" in play(tmp_path)
+def test_reproduce_writes_a_test_for_a_single_line_of_a_file(dead_letters: Path, tmp_path: Path) -> None:
+    number = next(
+        n for n, line in enumerate(dead_letters.read_text().splitlines(), 1) if json.loads(line)["tag"] == "dry"
+    )
+    assert command("reproduce", str(dead_letters), "--line", str(number), "--job", "fence_job.py").returncode == 0
+    assert "1 failed" in run_tests(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reason"),
     [
         (["nowhere.jsonl"], "cannot be read"),
         (["fence_job.py"], "line 1 is not a dead letter"),
@@ -180,22 +193,24 @@ def test_one_line_alone(letters: Path, tmp_path: Path) -> None:
         (["all.jsonl", "--job", "other.py"], "does not exist"),
     ],
 )
-def test_what_cannot_be_done_is_told(letters: Path, tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_the_error_of_reproduce_states_the_reason(
+    dead_letters: Path, tmp_path: Path, arguments: list[str], reason: str
+) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     result = CliRunner().invoke(app, ["reproduce", *arguments])
     assert result.exit_code == 1
-    assert told in result.output
+    assert reason in result.output
     assert not os.path.exists("test_the_fence_dead_letters.py")
 
 
-def test_a_file_that_is_there_is_kept(letters: Path) -> None:
+def test_reproduce_does_not_replace_a_file(dead_letters: Path) -> None:
     result = CliRunner().invoke(app, ["reproduce", "all.jsonl", "--output", "boards.txt"])
     assert result.exit_code == 2
     assert "boards.txt exists: use --force" in " ".join(result.output.replace("│", "").split())
     assert Path("boards.txt").read_text().splitlines() == RECORDS
 
 
-def test_a_replay_of_what_are_no_letters_is_refused_before_spark_starts(letters: Path) -> None:
+def test_a_replay_of_a_missing_file_is_refused_before_spark_starts(dead_letters: Path) -> None:
     sink = ("--sink", "painted=lines:elsewhere/")
     result = CliRunner().invoke(app, ["replay", "fence_job.py", "nowhere.jsonl", "--checkpoint", "state", *sink])
     assert result.exit_code == 1
@@ -237,7 +252,9 @@ job = Job(
 """
 
 
-def test_a_window_that_failed_to_close_becomes_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reproduce_writes_a_test_for_a_window_that_failed_to_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "minutes_job.py").write_text(WINDOWS)
     times = [f"2025-01-01T00:0{minute}:00Z" for minute in (0, 1, 1)]
@@ -245,13 +262,13 @@ def test_a_window_that_failed_to_close_becomes_a_test(tmp_path: Path, monkeypatc
     (tmp_path / "numbers.txt").write_text(f"{numbers}\n")
     result = command("run", "minutes_job.py", "--engine", "embedded", "--flush")
     assert result.returncode == 0, result.stderr
-    (letters,) = (tmp_path / "letters").iterdir()
-    told = command("reproduce", str(letters), "--output", "test_the_fence_dead_letters.py")
-    assert told.returncode == 0, told.stderr
-    played = play(tmp_path)
-    assert "1 failed" in played
-    assert "ZeroDivisionError" in played
-    assert "def test_closed_without_zero_division_error" in played
+    (dead_letters,) = (tmp_path / "letters").iterdir()
+    ran = command("reproduce", str(dead_letters), "--output", "test_the_fence_dead_letters.py")
+    assert ran.returncode == 0, ran.stderr
+    shown = run_tests(tmp_path)
+    assert "1 failed" in shown
+    assert "ZeroDivisionError" in shown
+    assert "def test_closed_without_zero_division_error" in shown
 
 
 VIEWS = """
@@ -282,11 +299,13 @@ job = Job(
 """
 
 
-def test_letters_may_hold_objects_of_the_jobs_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reproduce_reads_dead_letters_with_objects_of_the_jobs_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("views_job.py").write_text(VIEWS)
     Path("in.txt").write_text("news\n")
     assert command("run", "views_job.py", "--engine", "embedded").returncode == 0
     done = command("reproduce", "letters", "--output", "test_the_fence_dead_letters.py")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "ValueError: news" in play(tmp_path)
+    assert "ValueError: news" in run_tests(tmp_path)

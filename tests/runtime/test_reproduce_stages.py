@@ -1,6 +1,7 @@
-"""`amadou reproduce` makes tests of the dead letters of a job with several stages."""
+"""`amadou reproduce` writes tests for the dead letters of a job with several stages."""
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,28 +31,36 @@ JOB = """
 from amadou import FromPort
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 
-letters = JsonLinesSink("letters")
-job = top_pages(LinesSource("views.txt"), JsonLinesSink("top"), letters=letters, on_error="dead_letter")
+dead_letters = JsonLinesSink("letters")
+job = top_pages(LinesSource("views.txt"), JsonLinesSink("top"), dead_letters=dead_letters, on_error="dead_letter")
 """
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the job and the files of its run. Tests get a copy."""
+    place = tmp_path_factory.mktemp("pages")
+    source = Path(top_pages.__file__).read_text()
+    (place / "pages_job.py").write_text(source + JOB)
+    (place / "views.txt").write_bytes(b"\n".join(VIEWS) + b"\n")
+    ran = command("run", "pages_job.py", "--engine", "embedded", "--flush", cwd=place)
+    assert "dead letters: 5" in ran.stderr, ran.stderr
+    return place
+
+
 @pytest.fixture
-def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory with the dead letters of both stages, beside the job `pages_job.py`."""
+def dead_letters(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory with the dead letters of both stages, next to the job `pages_job.py`."""
+    shutil.copytree(place, tmp_path, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    source = Path(top_pages.__file__).read_text()
-    (tmp_path / "pages_job.py").write_text(source + JOB)
-    (tmp_path / "views.txt").write_bytes(b"\n".join(VIEWS) + b"\n")
-    ran = command("run", "pages_job.py", "--engine", "embedded", "--flush")
-    assert "dead letters: 5" in ran.stderr, ran.stderr
     yield tmp_path / "letters"
     sys.modules.pop("pages_job", None)
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     run = [str(Path(sys.executable).with_name("amadou")), *arguments]
-    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
 
 
 def outcome_of(file: str) -> str:
@@ -59,8 +68,8 @@ def outcome_of(file: str) -> str:
     return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
-def test_each_stages_letters_become_tests_that_fail_with_the_same_errors(letters: Path) -> None:
-    made = command("reproduce", str(letters))
+def test_reproduce_writes_tests_for_the_dead_letters_of_each_stage(dead_letters: Path) -> None:
+    made = command("reproduce", str(dead_letters))
     assert made.stdout.startswith("test_top_pages_"), made.stderr
     file = made.stdout.partition(":")[0]
     text = Path(file).read_text()
@@ -81,38 +90,38 @@ def test_each_stages_letters_become_tests_that_fail_with_the_same_errors(letters
         assert error in shown, shown
 
 
-def test_the_tests_pass_when_the_handlers_are_fixed(letters: Path) -> None:
-    file = command("reproduce", str(letters)).stdout.partition(":")[0]
+def test_reproduced_tests_of_stages_pass_after_the_handlers_are_fixed(dead_letters: Path) -> None:
+    file = command("reproduce", str(dead_letters)).stdout.partition(":")[0]
     job = Path("pages_job.py")
     fixed = re.sub(r"        if .+:\n            raise .+\n", "", job.read_text())
     job.write_text(fixed.replace("(record)\n", "(record if record.startswith(b'[') else b'[0, 0]')\n"))
     assert "5 passed" in outcome_of(file)
 
 
-def test_letters_of_a_stage_that_the_job_does_not_have_are_refused(letters: Path) -> None:
+def test_reproduce_refuses_dead_letters_of_a_stage_that_the_job_does_not_have(dead_letters: Path) -> None:
     other = Path("other_job.py")
     other.write_text(Path("pages_job.py").read_text().replace('"top": Stage', '"best": Stage'))
-    refused = command("reproduce", str(letters), "--job", str(other))
+    refused = command("reproduce", str(dead_letters), "--job", str(other))
     assert refused.returncode == 1
     assert "the dead letters are from the job 'top-pages.top': use that job" in refused.stderr
 
 
 class Reports:
-    """Collects the dead letters that plugins see."""
+    """Collects dead letters from the reports of batches."""
 
     def __init__(self) -> None:
-        self.letters: list[DeadLetterReport] = []
+        self.dead_letters: list[DeadLetterReport] = []
 
     @hookimpl
     def amadou_batch_completed(self, batch: BatchReport) -> None:
-        self.letters += batch.dead_letters
+        self.dead_letters += batch.dead_letters
 
 
-def test_a_plugin_can_show_the_test_of_a_stages_letter(letters: Path) -> None:
+def test_reproduced_returns_the_test_for_a_dead_letter_of_a_stage(dead_letters: Path) -> None:
     job, reports = load_job("pages_job.py"), Reports()
     run(attrs.evolve(job, plugins=[reports]), engine="embedded", flush=True)
-    assert [letter.stage for letter in reports.letters] == ["views", "views", "top", "top", "top"]
-    tests = [reproduced(job, {}, letter) for letter in reports.letters]
+    assert [letter.stage for letter in reports.dead_letters] == ["views", "views", "top", "top", "top"]
+    tests = [reproduced(job, {}, letter) for letter in reports.dead_letters]
     assert "run.add_record(b'nonsense', source='clicks', stage='views')" in tests[0]
     Path("test_all.py").write_text(tests[2])
     assert "ValueError: the page /bad is bad" in outcome_of("test_all.py")

@@ -1,4 +1,4 @@
-"""Savepoints without Spark: their files, runs on the embedded engine, test runs, and what is wrong with a savepoint."""
+"""Savepoints without Spark: their files, runs on the embedded engine, test runs, and errors."""
 
 import json
 import random
@@ -47,29 +47,37 @@ class Counter(Handler):
         self.out.collect(subject, [subject.key, subject.timer_tag])
 
 
-@pytest.fixture
-def savepoint(tmp_path: Path) -> Savepoint:
-    """A savepoint with thousands of keys."""
+@pytest.fixture(scope="module")
+def large_savepoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A savepoint with thousands of keys. Tests get a copy."""
+    directory = tmp_path_factory.mktemp("large") / "savepoint"
     with TestRun(job(Counter())) as test_run:
         for number, key in enumerate(KEYS):
             test_run.add_record(event(number % 30, number % 3 == 0, key))
         test_run.add_watermark().run()
-        test_run.savepoint(tmp_path / "savepoint")
+        test_run.savepoint(directory)
+    return directory
+
+
+@pytest.fixture
+def savepoint(large_savepoint: Path, tmp_path: Path) -> Savepoint:
+    """A savepoint with thousands of keys."""
+    shutil.copytree(large_savepoint, tmp_path / "savepoint")
     return Savepoint(tmp_path / "savepoint")
 
 
 def contents(groups: list[tuple[int, KeyGroup]]) -> dict[Any, Any]:
-    """The state and the timers of each key."""
-    found: dict[Any, Any] = {}
+    """Return the state and the timers of each key."""
+    by_key: dict[Any, Any] = {}
     for _, group in groups:
         for key in KeyGroup.keys(group):
             packed = group.tables["counts"].packed.get(key)
-            assert key not in found
-            found[key] = packed, group.timers.of(key)
-    return found
+            assert key not in by_key
+            by_key[key] = packed, group.timers.of(key)
+    return by_key
 
 
-def test_the_manifest_says_what_a_savepoint_contains(savepoint: Savepoint) -> None:
+def test_the_manifest_describes_the_contents_of_a_savepoint(savepoint: Savepoint) -> None:
     manifest = savepoint.manifest
     assert (manifest.job, manifest.engine, manifest.batch) == ("conformance", "test run", 1)
     assert (manifest.keys, manifest.timers, manifest.held) == (len(KEYS), len(KEYS), {})
@@ -80,7 +88,7 @@ def test_the_manifest_says_what_a_savepoint_contains(savepoint: Savepoint) -> No
     assert list(fields)[:6] == ["format", "id", "created", "amadou", "engine", "spark"]
 
 
-def test_positions_divide_keys_evenly_for_any_number_of_groups() -> None:
+def test_each_key_is_in_the_interval_of_its_key_group_for_any_number_of_groups() -> None:
     for groups in (1, 3, 256, 32_768):
         intervals = [group_interval(number, groups) for number in range(groups)]
         assert intervals[0][0] == 0
@@ -93,7 +101,9 @@ def test_positions_divide_keys_evenly_for_any_number_of_groups() -> None:
 
 @pytest.mark.parametrize("groups", [1, 7, 64])
 @pytest.mark.parametrize("then", [1, 5, 300])
-def test_key_groups_can_be_divided_and_joined(savepoint: Savepoint, groups: int, then: int, tmp_path: Path) -> None:
+def test_a_savepoint_can_be_read_with_another_number_of_key_groups(
+    savepoint: Savepoint, groups: int, then: int, tmp_path: Path
+) -> None:
     before = list(savepoint.groups(groups, range(groups), {}, {}))
     other = rewritten(savepoint, before, groups, tmp_path / "other")
     other.verify()
@@ -105,10 +115,10 @@ def test_key_groups_can_be_divided_and_joined(savepoint: Savepoint, groups: int,
     assert set(contents(after)) == set(KEYS)
 
 
-def test_some_groups_can_be_read_alone(savepoint: Savepoint) -> None:
+def test_some_key_groups_of_a_savepoint_can_be_read_alone(savepoint: Savepoint) -> None:
     all_ = contents(list(savepoint.groups(9, range(9), {}, {})))
     parts = [contents(list(savepoint.groups(9, numbers, {}, {}))) for numbers in (range(2), range(2, 7), range(7, 9))]
-    assert {key: found for part in parts for key, found in part.items()} == all_
+    assert {key: stored for part in parts for key, stored in part.items()} == all_
     assert list(savepoint.groups(9, range(0), {}, {})) == []
 
 
@@ -117,14 +127,14 @@ def test_a_key_is_found_without_reading_other_blocks(savepoint: Savepoint, monke
 
     unpacked = []
     original = state_file.Block.unpack
-    monkeypatch.setattr(state_file.Block, "unpack", lambda *given: unpacked.append(1) or original(*given))
+    monkeypatch.setattr(state_file.Block, "unpack", lambda *arguments: unpacked.append(1) or original(*arguments))
     for key in (*KEYS[:20], *KEYS[-3:]):
         unpacked.clear()
-        (found,) = savepoint.find(key)
-        assert found.tables["counts"].packed == {key: pack(1)}
-        assert found.timers[0] == [key]
+        (group,) = savepoint.find(key)
+        assert group.tables["counts"].packed == {key: pack(1)}
+        assert group.timers[0] == [key]
         assert len(unpacked) == 1
-    assert savepoint.find("nobody") == []
+    assert savepoint.find("unknown") == []
     assert len(list(savepoint.blocks())) > 1
 
 
@@ -146,7 +156,7 @@ def state_file_of(savepoint: Savepoint) -> str:
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.7, 0.95, 0.999])
-def test_verifying_finds_a_changed_byte(savepoint: Savepoint, at: float) -> None:
+def test_verifying_a_savepoint_finds_a_changed_byte(savepoint: Savepoint, at: float) -> None:
     savepoint.verify()
     name = state_file_of(savepoint)
     damaged(savepoint, name, flipped(at))
@@ -155,13 +165,13 @@ def test_verifying_finds_a_changed_byte(savepoint: Savepoint, at: float) -> None
 
 
 @pytest.mark.parametrize("at", [0.0, 0.4])
-def test_reading_finds_a_changed_byte(savepoint: Savepoint, at: float) -> None:
+def test_reading_a_savepoint_finds_a_changed_byte(savepoint: Savepoint, at: float) -> None:
     damaged(savepoint, state_file_of(savepoint), flipped(at))
     with pytest.raises(SavepointError, match="the checksum of the block at"):
         list(savepoint.blocks())
 
 
-def test_a_file_that_was_cut_short_is_found_when_the_savepoint_is_opened(savepoint: Savepoint) -> None:
+def test_opening_a_savepoint_finds_files_that_are_missing_or_cut_short(savepoint: Savepoint) -> None:
     name = state_file_of(savepoint)
     damaged(savepoint, name, lambda data: data[:-1])
     with pytest.raises(SavepointError, match=rf"the file {name} has [\d,]+ bytes instead of [\d,]+\. .* copy it again"):
@@ -181,13 +191,15 @@ def test_a_file_that_was_cut_short_is_found_when_the_savepoint_is_opened(savepoi
         (lambda text: b"[]", "savepoint.json is damaged or incomplete"),
     ],
 )
-def test_a_damaged_manifest_is_named(savepoint: Savepoint, change: Callable[[bytes], bytes], problem: str) -> None:
+def test_the_error_for_a_damaged_manifest_names_the_problem(
+    savepoint: Savepoint, change: Callable[[bytes], bytes], problem: str
+) -> None:
     damaged(savepoint, MANIFEST, change)
     with pytest.raises(SavepointError, match=problem):
         Savepoint(savepoint.directory)
 
 
-def test_a_directory_that_is_not_a_savepoint_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_directory_that_is_not_a_savepoint_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(SavepointError, match="there is no such directory: correct the path"):
         Savepoint(tmp_path / "missing")
     with pytest.raises(SavepointError, match=r"there is no savepoint\.json in this directory"):
@@ -198,7 +210,7 @@ def test_a_directory_that_is_not_a_savepoint_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("uri", ["hdfs://host/savepoints/one", "s3a://bucket/one"])
-def test_savepoints_need_a_path(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_savepoints_outside_spark_need_a_local_path(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SavepointError, match=r"only Spark can access it\. Copy the savepoint to a local directory"):
         Savepoint(uri)
@@ -207,7 +219,7 @@ def test_savepoints_need_a_path(uri: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_uri_of_a_local_directory_is_a_path(tmp_path: Path) -> None:
+def test_savepoints_can_have_the_uri_of_a_local_directory(tmp_path: Path) -> None:
     with TestRun(job(Counter())) as test_run:
         test_run.add_record(event(1)).run()
         test_run.savepoint(f"file://{tmp_path}/one")
@@ -228,7 +240,7 @@ def test_a_savepoint_is_not_written_into_a_directory_with_files(savepoint: Savep
     Savepoint(tmp_path / "empty").verify()
 
 
-def test_a_savepoint_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_savepoint_that_cannot_be_written_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -240,7 +252,7 @@ def test_a_savepoint_that_cannot_be_written_leaves_nothing(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_savepoint_without_the_state_that_workers_wrote_is_none(
+def test_a_savepoint_without_the_files_of_its_workers_is_an_error_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def elsewhere(directory: Path, *more: Any) -> Any:
@@ -295,19 +307,19 @@ class Reads(Counter):
 
 
 def lines_job(directory: Path, **sources: Any) -> Job:
-    found = sources or {"in": LinesSource(f"{directory}/in/")}
-    return Job("lines", Reads(), found, {"out": JsonLinesSink(str(directory / "out"))})
+    inputs = sources or {"in": LinesSource(f"{directory}/in/")}
+    return Job("lines", Reads(), inputs, {"out": JsonLinesSink(str(directory / "out"))})
 
 
 def outputs(directory: Path) -> list[Any]:
-    """The outputs of the last run."""
-    found = [json.loads(line) for path in sorted(directory.glob("out/*")) for line in path.read_text().splitlines()]
+    """Return the outputs of the last run, and delete them."""
+    records = [json.loads(line) for path in sorted(directory.glob("out/*")) for line in path.read_text().splitlines()]
     shutil.rmtree(directory / "out", ignore_errors=True)
-    return found
+    return records
 
 
-def in_order(found: list[Any]) -> list[Any]:
-    return sorted(found, key=str)
+def in_order(records: list[Any]) -> list[Any]:
+    return sorted(records, key=str)
 
 
 def test_a_run_on_the_embedded_engine_continues_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -353,7 +365,7 @@ def test_sources_continue_at_their_positions(tmp_path: Path) -> None:
     assert in_order(outputs(tmp_path)) == [["a", 4], ["m", 2]]
 
 
-def test_a_source_without_a_position_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_source_without_a_position_names_the_source(tmp_path: Path) -> None:
     lines(tmp_path / "in", 0, ["a", 1])
     blind = lines_job(tmp_path, **{"in": Blind(f"{tmp_path}/in/")})
     run(blind, engine="embedded", to_savepoint=str(tmp_path / "one"))
@@ -364,7 +376,7 @@ def test_a_source_without_a_position_is_named(tmp_path: Path) -> None:
         run(blind, engine="embedded", from_savepoint=str(tmp_path / "two"))
 
 
-def test_a_source_that_was_removed_cannot_return(tmp_path: Path) -> None:
+def test_a_source_that_an_earlier_run_no_longer_had_cannot_return(tmp_path: Path) -> None:
     lines(tmp_path / "in", 0, ["a", 1])
     both = {"in": LinesSource(f"{tmp_path}/in/"), "other": MemorySource(['["m", 1]'])}
     run(lines_job(tmp_path, **both), engine="embedded", to_savepoint=str(tmp_path / "one"))
@@ -374,7 +386,7 @@ def test_a_source_that_was_removed_cannot_return(tmp_path: Path) -> None:
         run(lines_job(tmp_path, **both), engine="embedded", from_savepoint=paths[1])
 
 
-def test_state_in_memory_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_a_savepoint_leaves_out_state_in_memory_and_counts_its_keys(tmp_path: Path) -> None:
     window = TumblingWindow(size=timedelta(minutes=1), value=Count(), storage="memory")
     handler = windowed(key="key", timestamp="timestamp", window=window, port="out")
     in_memory = Job("windows", handler, {"in": MemorySource()}, {"out": JsonLinesSink(str(tmp_path / "out"))})
@@ -385,7 +397,7 @@ def test_state_in_memory_is_left_out_and_counted(tmp_path: Path) -> None:
     assert (manifest.keys, dict(manifest.left_out)) == (0, {"window": 1})
 
 
-def test_key_group_state_needs_its_component(tmp_path: Path) -> None:
+def test_state_that_is_stored_for_whole_key_groups_needs_its_window_to_be_divided(tmp_path: Path) -> None:
     handler = windowed(
         key="key", timestamp="timestamp", window=TumblingWindow(size=timedelta(minutes=1), value=Count()), port="out"
     )

@@ -1,4 +1,4 @@
-"""Savepoints of jobs with stages, without Spark: their files, runs, test runs, upgrades, mistakes, and commands."""
+"""Savepoints of jobs with stages, without Spark: their files, runs, test runs, upgrades, errors and commands."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def savepoint(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["savepoint", "snapshot"])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_test_run_goes_on_where_another_ended(seed: int, kind: str, tmp_path: Path) -> None:
+def test_a_test_run_continues_from_the_savepoint_or_snapshot_of_another(seed: int, kind: str, tmp_path: Path) -> None:
     chance = random.Random(seed)
     script = [(step, chance.random() < 0.5) for step in steps(chance, 6)]
 
@@ -50,17 +50,17 @@ def test_a_test_run_goes_on_where_another_ended(seed: int, kind: str, tmp_path: 
 
     with TestRun(memory_job()) as whole:
         expected = [trace_of(whole, number) for number in range(6)][-1]
-    found: list[Any] = []
-    given: dict[str, Any] = {}
+    traces: list[Any] = []
+    start: dict[str, Any] = {}
     for number in range(6):
-        with TestRun(memory_job(), **given) as test_run:
-            found += trace_of(test_run, number)
+        with TestRun(memory_job(), **start) as test_run:
+            traces += trace_of(test_run, number)
             test_run.savepoint(tmp_path / str(number))
-            given = {kind: tmp_path / str(number) if kind == "savepoint" else test_run.snapshot()}
-    assert found == expected
+            start = {kind: tmp_path / str(number) if kind == "savepoint" else test_run.snapshot()}
+    assert traces == expected
 
 
-def test_runs_go_on_from_savepoints(tmp_path: Path) -> None:
+def test_runs_of_jobs_with_stages_continue_from_savepoints(tmp_path: Path) -> None:
     place, script, saved = Place(tmp_path), steps(random.Random(1), 4), None
     for number, step in enumerate(script):
         place.add(step)
@@ -71,7 +71,7 @@ def test_runs_go_on_from_savepoints(tmp_path: Path) -> None:
     assert [list(of.manifest.sources) for of in JobSavepoint(to).stages.values()] == [["in"], ["extra"]]
 
 
-def test_a_savepoint_has_one_of_each_stage(savepoint: Path) -> None:
+def test_the_savepoint_of_a_job_with_stages_contains_a_savepoint_of_each_stage(savepoint: Path) -> None:
     manifest = json.loads((savepoint / "savepoint.json").read_text())
     assert (manifest["format"], manifest["job"], list(manifest["stages"])) == (2, "staged", ["sums", "groups"])
     whole = JobSavepoint(savepoint)
@@ -84,7 +84,7 @@ def test_a_savepoint_has_one_of_each_stage(savepoint: Path) -> None:
     assert whole.manifest.id not in manifest["stages"].values()
 
 
-def test_a_savepoint_is_complete_or_does_not_exist(savepoint: Path, tmp_path: Path) -> None:
+def test_the_savepoint_of_a_job_with_stages_is_complete_or_does_not_exist(savepoint: Path, tmp_path: Path) -> None:
     def copy(directory: Path) -> Any:
         shutil.copytree(savepoint / "stages" / "sums", directory)
         return Savepoint(directory).manifest
@@ -97,14 +97,14 @@ def test_a_savepoint_is_complete_or_does_not_exist(savepoint: Path, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["savepoint"]
 
 
-def test_keys_are_loaded_in_the_stages_that_have_them(savepoint: Path) -> None:
+def test_a_test_run_loads_chosen_keys_in_each_stage(savepoint: Path) -> None:
     with TestRun(memory_job(), savepoint=savepoint, keys=["a1", "group 1"]) as test_run:
         result = test_run.run()
         assert result.keys(stage="sums") == ["a1"]
         assert result.keys(stage="groups") == ["group 1"]
 
 
-def test_an_added_stage_begins_without_state(savepoint: Path, tmp_path: Path) -> None:
+def test_a_stage_that_is_added_begins_without_state(savepoint: Path, tmp_path: Path) -> None:
     with TestRun(memory_job(counts=True), savepoint=savepoint) as test_run:
         result = test_run.run(flush=True)
         assert {count for _, count in result.records("counts")} == {1}
@@ -114,7 +114,7 @@ def test_an_added_stage_begins_without_state(savepoint: Path, tmp_path: Path) ->
 
 
 class Doubling(Handler):
-    """Passes sums on, doubled."""
+    """Collects doubled values."""
 
     doubled = SinkSpec(int)
 
@@ -125,7 +125,7 @@ class Doubling(Handler):
         self.doubled.collect(subject, 2 * event.value)
 
 
-def test_an_added_stage_can_feed_those_that_have_state(tmp_path: Path) -> None:
+def test_a_stage_that_is_added_can_feed_a_stage_with_state(tmp_path: Path) -> None:
     def made(**stages: Stage) -> Job:
         fed = {"doubled": FromPort("doubling", "doubled", key=str)} if stages else {}
         sources = {"extra": MemorySource(), **fed}
@@ -140,7 +140,7 @@ def test_an_added_stage_can_feed_those_that_have_state(tmp_path: Path) -> None:
         assert [[key, value] for key, _, value in after.run(flush=True).records("out")] == [["4", 7], ["4", 4]]
 
 
-def test_a_stage_is_left_out_only_if_the_job_says_so(savepoint: Path, tmp_path: Path) -> None:
+def test_a_stage_can_be_removed_only_if_the_job_retires_it(savepoint: Path, tmp_path: Path) -> None:
     advice = r"stages that the job does not have: sums \(.*set retired=\{'sums': \"drop\"\} on the job"
     with pytest.raises(SavepointError, match=advice):
         TestRun(memory_job(sums=False), savepoint=savepoint)
@@ -151,7 +151,7 @@ def test_a_stage_is_left_out_only_if_the_job_says_so(savepoint: Path, tmp_path: 
         assert again.run().keys(stage="sums") == []
 
 
-def test_a_job_with_one_handler_becomes_a_stage(tmp_path: Path) -> None:
+def test_the_savepoint_of_a_job_with_one_handler_becomes_that_of_a_stage(tmp_path: Path) -> None:
     place, script = Place(tmp_path), steps(random.Random(5), 2)
     place.add(script[0])
     whole = place.job()
@@ -175,14 +175,14 @@ def test_a_job_with_one_handler_becomes_a_stage(tmp_path: Path) -> None:
     assert "the stage name '../y' must consist of letters, digits, - and _" in wrong.output
 
 
-def test_mistakes_in_retired_stages_are_named() -> None:
+def test_the_error_for_an_invalid_retired_stage_names_it() -> None:
     with pytest.raises(JobError, match="retired contains the stage 'sums', but the job has it: remove the name"):
         memory_job(retired={"sums": "drop"})
     with pytest.raises(JobError, match=r"retired\['old'\] must be \"drop\": the state of a stage cannot be kept"):
         memory_job(retired={"old": "keep"})
 
 
-def test_upgrades_are_checked_in_each_stage(savepoint: Path) -> None:
+def test_the_error_for_changed_state_names_its_stage(savepoint: Path) -> None:
     class Changed(Groups):
         pending = MapSpec(str, int)
 
@@ -190,7 +190,7 @@ def test_upgrades_are_checked_in_each_stage(savepoint: Path) -> None:
         TestRun(memory_job(groups=Changed()), savepoint=savepoint)
 
 
-def test_damage_is_named_with_its_stage(savepoint: Path, tmp_path: Path) -> None:
+def test_the_error_for_damaged_files_names_their_stage(savepoint: Path, tmp_path: Path) -> None:
     stages = savepoint / "stages"
     shutil.copytree(stages / "groups", tmp_path / "groups")
     shutil.rmtree(stages / "groups")
@@ -214,7 +214,7 @@ def test_damage_is_named_with_its_stage(savepoint: Path, tmp_path: Path) -> None
         JobSavepoint(savepoint)
 
 
-def test_a_savepoint_of_another_job_is_rejected(savepoint: Path, tmp_path: Path) -> None:
+def test_a_savepoint_of_another_kind_of_job_is_refused(savepoint: Path, tmp_path: Path) -> None:
     one = Job("staged", Sums(), {"in": MemorySource()}, {"sums": MemorySink()})
     with pytest.raises(SavepointError, match="belongs to a job with stages, but 'staged' is a job with one handler"):
         TestRun(one, savepoint=savepoint)
@@ -249,7 +249,7 @@ def stages_job(savepoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return tmp_path
 
 
-def test_commands_need_the_name_of_a_stage(stages_job: Path) -> None:
+def test_commands_for_keys_need_the_name_of_a_stage(stages_job: Path) -> None:
     needs = "cannot load savepoint: it has several stages: name one of them with --stage (sums, groups)"
     for command in (["state", "keys", "savepoint"], ["state", "show", "savepoint", "a1"]):
         done = amadou(*command)
@@ -263,7 +263,7 @@ def test_commands_need_the_name_of_a_stage(stages_job: Path) -> None:
     assert "it has no stages: omit --stage" in amadou("state", "keys", "one", "--stage", "sums").output
 
 
-def test_the_state_of_a_stage_is_shown(stages_job: Path) -> None:
+def test_state_show_and_state_keys_show_the_state_of_a_stage(stages_job: Path) -> None:
     listed = output("state", "keys", "savepoint", "--stage", "groups", "--json").splitlines()
     assert {json.loads(each)["key"] for each in listed} == {"group 0", "group 1", "group 2"}
     shown = output("state", "show", "savepoint", "a1", "--stage", "sums", "--job", "stages_job.py")
@@ -272,20 +272,20 @@ def test_the_state_of_a_stage_is_shown(stages_job: Path) -> None:
     assert amadou("state", "show", "savepoint", "a1", "--stage", "groups").exit_code == 1
 
 
-def test_a_savepoint_is_described_by_stage(stages_job: Path) -> None:
+def test_verifying_a_savepoint_describes_each_stage(stages_job: Path) -> None:
     shown = output("savepoint", "--verify", "savepoint")
     assert "savepoint: verified. Job staged, batch" in shown
     assert "Stage sums, watermark 2025-01-01T00:00:49+00:00" in shown
     assert "Stage groups, watermark 2025-01-01T00:00:25.500000+00:00" in shown
 
 
-def test_rows_change_one_stage(stages_job: Path) -> None:
+def test_importing_rows_changes_the_state_of_one_stage(stages_job: Path) -> None:
     output("state", "export", "savepoint", "rows.jsonl", "--stage", "sums", "--spec", "total")
     rows = [json.loads(text) | {"value": 1000} for text in (stages_job / "rows.jsonl").read_text().splitlines()]
     (stages_job / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    output("state", "import", "rows.jsonl", "mended", "--into", "savepoint", "--stage", "sums")
-    JobSavepoint(stages_job / "mended").verify()
-    with TestRun(memory_job(), savepoint=stages_job / "mended") as test_run:
+    output("state", "import", "rows.jsonl", "changed", "--into", "savepoint", "--stage", "sums")
+    JobSavepoint(stages_job / "changed").verify()
+    with TestRun(memory_job(), savepoint=stages_job / "changed") as test_run:
         result = test_run.run()
         assert {result.state("total", row["key"]) for row in rows} == {1000}
         assert set(result.keys(stage="groups")) == {"group 0", "group 1", "group 2"}
@@ -294,7 +294,7 @@ def test_rows_change_one_stage(stages_job: Path) -> None:
         assert len(test_run.run().keys(stage="sums")) == len(rows)
 
 
-def test_new_code_is_rehearsed_on_all_stages(stages_job: Path) -> None:
+def test_rehearse_tries_new_code_on_all_stages(stages_job: Path) -> None:
     shown = output("rehearse", "savepoint", "stages_job.py")
     assert "Stage sums" in shown
     assert "Stage groups" in shown
@@ -313,7 +313,7 @@ def test_new_code_is_rehearsed_on_all_stages(stages_job: Path) -> None:
     assert "The job would not start: it has stages that the job does not have: sums" in failed.output
 
 
-def test_a_test_is_written_for_a_key_of_a_stage(stages_job: Path) -> None:
+def test_reproduce_writes_a_test_for_a_key_of_a_stage(stages_job: Path) -> None:
     output("reproduce", "--key", "a1", "--stage", "sums", "savepoint", "stages_job.py")
     text = (stages_job / "test_a1.py").read_text()
     assert "run.set_state('total', 'a1', " in text

@@ -1,4 +1,4 @@
-"""A port that leads to several sinks."""
+"""Ports with several sinks."""
 
 import csv
 import json
@@ -56,7 +56,7 @@ def lines(directory: Path) -> list[int]:
     return [record["number"] for record in records(directory)]
 
 
-def test_each_sink_gets_every_value_in_its_own_form(tmp_path: Path) -> None:
+def test_each_sink_of_a_port_writes_all_values(tmp_path: Path) -> None:
     memory = MemorySink()
     sinks = JsonLinesSink(tmp_path / "json"), CsvSink(tmp_path / "csv"), ParquetSink(tmp_path / "parquet"), memory
 
@@ -69,14 +69,14 @@ def test_each_sink_gets_every_value_in_its_own_form(tmp_path: Path) -> None:
     assert memory.records == [Seen("k", 1), Seen("k", 2)]
 
 
-def test_sinks_of_different_files_may_share_a_directory(tmp_path: Path) -> None:
+def test_sinks_with_different_files_can_share_a_directory(tmp_path: Path) -> None:
     run(job(JsonLinesSink(tmp_path), CsvSink(tmp_path)), engine="embedded")
 
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".jsonl"]
     assert lines(tmp_path) == [1, 2]
 
 
-def test_results_of_windows_go_to_each_sink(tmp_path: Path) -> None:
+def test_results_of_windows_are_written_to_each_sink_of_a_port(tmp_path: Path) -> None:
     handler = windowed(window=TumblingWindow(timedelta(minutes=1), value=Count()), key="k", timestamp="at")
     memory = MemorySink()
     sinks = {"results": [JsonLinesSink(tmp_path / "one"), JsonLinesSink(tmp_path / "two"), memory]}
@@ -92,7 +92,7 @@ def test_results_of_windows_go_to_each_sink(tmp_path: Path) -> None:
     assert (one["value"], result.value, type(result)) == (2, 2, WindowResult)
 
 
-def test_a_test_run_leaves_all_alone_but_those_in_memory(tmp_path: Path) -> None:
+def test_a_test_run_writes_only_to_memory_sinks(tmp_path: Path) -> None:
     memory = MemorySink()
 
     result = TestRun(job(JsonLinesSink(tmp_path / "out"), memory)).add_record("3").run()
@@ -101,7 +101,7 @@ def test_a_test_run_leaves_all_alone_but_those_in_memory(tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
 
 
-def test_parameters_of_each_are_filled(tmp_path: Path) -> None:
+def test_parameters_of_each_sink_of_a_port_are_filled(tmp_path: Path) -> None:
     own = job(JsonLinesSink(Param("ONE")), JsonLinesSink(Param("TWO")))
     assert [param.name for param in own.params] == ["ONE", "TWO"]
 
@@ -110,13 +110,13 @@ def test_parameters_of_each_are_filled(tmp_path: Path) -> None:
     assert lines(tmp_path / "one") == lines(tmp_path / "two") == [1, 2]
 
 
-def test_what_one_cannot_write_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+def test_a_run_does_not_start_if_one_sink_of_a_port_cannot_write(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SinkError, match="file is not a directory"):
         run(job(MemorySink(), JsonLinesSink(tmp_path / "file")), engine="embedded")
 
 
-def test_the_command_line_leads_a_port_to_several(tmp_path: Path) -> None:
+def test_named_sinks_replace_the_sink_of_a_port(tmp_path: Path) -> None:
     from amadou_runtime.command.named_connectors import with_connectors
 
     texts = [f"json-lines:{tmp_path / 'json'}", f"csv:{tmp_path / 'csv'}"]
@@ -126,7 +126,7 @@ def test_the_command_line_leads_a_port_to_several(tmp_path: Path) -> None:
     assert named.sinks["seen"] == (JsonLinesSink(tmp_path / "json"), CsvSink(tmp_path / "csv"))
 
 
-def test_describe_shows_each_in_a_line() -> None:
+def test_describe_shows_each_sink_of_a_port_in_a_line() -> None:
     sinks = {"sums": [JsonLinesSink("sums/"), FunctionSink(print)], "alarms": JsonLinesSink("alarms/")}
     shown = described(Job("views", DescribedViews(), {"in": MemorySource()}, sinks))
     [first] = [line for line in shown.splitlines() if "JsonLinesSink('sums/')" in line]
@@ -139,7 +139,7 @@ def test_describe_shows_each_in_a_line() -> None:
 
 @pytest.mark.rule(34)
 @pytest.mark.spark
-def test_a_crash_between_two_commits_leaves_both_right(spark: Any, tmp_path: Path) -> None:
+def test_a_crash_between_the_commits_of_two_sinks_loses_and_duplicates_nothing(spark: Any, tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number}.txt").write_text(f"{number}\n")
     source = LinesSource(tmp_path / "*.txt", max_files_per_batch=1)

@@ -1,4 +1,4 @@
-"""Values as the expressions that tests of dead letters have for them."""
+"""Expressions for values in the tests that `amadou reproduce` writes."""
 
 import enum
 import math
@@ -44,7 +44,7 @@ class Point(NamedTuple):
 
 
 def written(value: Any) -> tuple[str, Any]:
-    """The expression of a value, and what it comes to."""
+    """Return the expression for a value, and the value of this expression."""
     source = SourceCode()
     expression = source.of(value)
     scope: dict[str, Any] = {}
@@ -71,20 +71,20 @@ def written(value: Any) -> tuple[str, Any]:
     ],
     ids=repr,
 )
-def test_an_expression_comes_to_its_value(value: Any) -> None:
+def test_the_expression_for_a_value_evaluates_to_an_equal_value(value: Any) -> None:
     _, again = written(value)
     assert again == value
     assert type(again) is type(value)
 
 
-def test_a_number_that_is_none_has_an_expression() -> None:
+def test_the_expression_for_nan_evaluates_to_nan() -> None:
     expression, again = written([math.nan])
     assert expression == '[float("nan")]'
     assert math.isnan(again[0])
 
 
 @pytest.mark.parametrize("value", [Account("ann"), Entry("ann", 5)], ids=["dataclass", "attrs"])
-def test_fields_that_a_class_is_not_called_with_keep_their_values(value: Any) -> None:
+def test_expressions_for_values_set_fields_that_are_not_arguments_of_the_class(value: Any) -> None:
     assert "having" not in written(value)[0]
     object.__setattr__(value, "balance", 7)
     expression, again = written(value)

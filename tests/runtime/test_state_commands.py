@@ -91,7 +91,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_keys_are_listed_counted_and_sorted(shop: Path) -> None:
+def test_state_keys_lists_counts_and_sorts_keys(shop: Path) -> None:
     assert output("state", "keys", "savepoint", "--count") == "8\n"
     assert output("state", "keys", "savepoint", "--count", "--prefix", "pear-") == "5\n"
     listed = output("state", "keys", "savepoint").splitlines()
@@ -109,7 +109,7 @@ def test_keys_are_listed_counted_and_sorted(shop: Path) -> None:
     assert "mutually exclusive" in amadou("state", "keys", "savepoint", "--biggest", "1", "--oldest", "1").output
 
 
-def test_a_keys_state_is_shown_as_python_would_show_it(shop: Path) -> None:
+def test_state_show_prints_the_state_of_a_key_in_python(shop: Path) -> None:
     for more in ([], ["--job", "bazaar.py"]):
         shown = " ".join(output("state", "show", "savepoint", "apple", *more).split())
         assert "'apple' in job shop, batch 1, watermark 2025-01-01T00:05:00+00:00" in shown
@@ -124,7 +124,7 @@ def test_a_keys_state_is_shown_as_python_would_show_it(shop: Path) -> None:
     assert "17 in job shop" in output("state", "show", "savepoint", "17")
 
 
-def test_a_keys_state_is_shown_as_json(shop: Path) -> None:
+def test_state_show_prints_the_state_of_a_key_as_json(shop: Path) -> None:
     shown = json.loads(output("state", "show", "savepoint", "apple", "--json"))
     assert shown["state"]["item"]["value"] == {
         "name": "a",
@@ -139,9 +139,9 @@ def test_a_keys_state_is_shown_as_json(shop: Path) -> None:
     assert shown["timers"] == [["2025-01-01T02:01:00+00:00", "check"], ["2025-01-01T02:02:00+00:00", "check"]]
 
 
-def test_mistakes_are_named(shop: Path) -> None:
-    done = amadou("state", "show", "savepoint", "nobody")
-    assert (done.exit_code, done.stderr, done.stdout) == (1, "savepoint has no state for the key 'nobody'\n", "")
+def test_errors_of_state_commands_name_the_mistake(shop: Path) -> None:
+    done = amadou("state", "show", "savepoint", "unknown")
+    assert (done.exit_code, done.stderr, done.stdout) == (1, "savepoint has no state for the key 'unknown'\n", "")
     done = amadou("state", "show", "savepoint", "apple", "--job", "other.py")
     assert "other.py does not exist" in done.stderr
     done = amadou("state", "keys", "nothing")
@@ -154,7 +154,7 @@ def test_mistakes_are_named(shop: Path) -> None:
 
 
 def rehearsed(shop: Path, change: Callable[[str], str], *more: str) -> tuple[int, str]:
-    """The exit status and the output for new code."""
+    """Rehearse changed code. Return the exit status and the output."""
     (shop / "new").mkdir(exist_ok=True)
     (shop / "new" / "newshop.py").write_text(change(JOB))
     sys.modules.pop("newshop", None)
@@ -191,7 +191,7 @@ def test_rehearsing_runs_migrations(shop: Path) -> None:
     assert "migrate= failed for version 0: ZeroDivisionError" in shown
 
 
-def test_rehearsing_names_what_is_left_behind(shop: Path) -> None:
+def test_rehearsing_names_timers_and_state_that_the_new_code_does_not_use(shop: Path) -> None:
     def without_timers(text: str) -> str:
         return text.replace("def on_timer_expired", "def other").replace("subject.set_timer(event", "(event")
 
@@ -228,7 +228,7 @@ def records(shop: Path) -> Path:
     return path
 
 
-def test_records_are_processed_with_the_old_and_the_new_code(shop: Path, records: Path) -> None:
+def test_rehearsing_with_records_compares_the_outputs_of_the_old_and_the_new_code(shop: Path, records: Path) -> None:
     old = ("--records", "records.jsonl", "--old", "bazaar.py")
     code, shown = rehearsed(shop, lambda text: text, *old)
     assert code == 0, shown
@@ -244,7 +244,7 @@ def test_records_are_processed_with_the_old_and_the_new_code(shop: Path, records
     assert "not two" in shown
 
 
-def test_the_old_code_can_be_a_git_revision(shop: Path, records: Path) -> None:
+def test_the_old_code_of_a_rehearsal_can_be_a_git_revision(shop: Path, records: Path) -> None:
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
     (shop / "new").mkdir()
     (shop / "new" / "newshop.py").write_text(JOB)
@@ -276,7 +276,7 @@ def test_options_of_rehearse_are_checked(shop: Path, records: Path) -> None:
         assert problem in " ".join(done.output.replace("│", "").split())
 
 
-def test_a_test_begins_with_the_state_of_a_key(shop: Path) -> None:
+def test_reproduce_writes_a_test_that_begins_with_the_state_of_a_key(shop: Path) -> None:
     assert output("reproduce", "--key", "apple", "savepoint", "bazaar.py") == (
         "test_apple.py: 1 test; run the file with: pytest test_apple.py\n"
     )
@@ -293,13 +293,13 @@ def test_a_test_begins_with_the_state_of_a_key(shop: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=shop)
     assert done.returncode == 0, done.stdout
     assert "exists: use --force" in amadou("reproduce", "--key", "apple", "savepoint", "bazaar.py").output
-    done_ = amadou("reproduce", "--key", "nobody", "savepoint", "bazaar.py")
-    assert "savepoint: it has no state for the key 'nobody'" in done_.stderr
+    done_ = amadou("reproduce", "--key", "unknown", "savepoint", "bazaar.py")
+    assert "savepoint: it has no state for the key 'unknown'" in done_.stderr
     assert "--key needs two arguments" in amadou("reproduce", "--key", "apple", "savepoint").output
 
 
 def imported(shop: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]], *more: str) -> Result:
-    """Export all state, change the rows, and import them."""
+    """Export all state, change the rows, and import the changed rows."""
     output("state", "export", "savepoint", "rows.jsonl")
     rows = [json.loads(each) for each in (shop / "rows.jsonl").read_text().splitlines()]
     (shop / "changed.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in change(rows)))
@@ -307,7 +307,7 @@ def imported(shop: Path, change: Callable[[list[dict[str, Any]]], list[dict[str,
 
 
 def outputs_after(savepoint: str) -> list[Any]:
-    """What the job makes of a savepoint."""
+    """Return the outputs and states of a run from a savepoint."""
     sys.modules.pop("bazaar", None)
     with TestRun(load_job("bazaar.py"), savepoint=savepoint) as run:
         for key in ("apple", 17, ["t", 1], "pear-0"):
@@ -331,7 +331,7 @@ def test_exported_state_can_be_imported(shop: Path, suffix: str) -> None:
     assert output("savepoint", "--verify", "new").startswith("new: verified. Job shop, no batch, watermark 2025-01-01")
 
 
-def test_some_state_is_exported(shop: Path) -> None:
+def test_state_export_exports_chosen_keys_and_specs(shop: Path) -> None:
     def exported(*more: str) -> list[Any]:
         output("state", "export", "savepoint", "rows.jsonl", *more)
         return [json.loads(each) for each in (shop / "rows.jsonl").read_text().splitlines()]
@@ -350,20 +350,20 @@ def test_some_state_is_exported(shop: Path) -> None:
     }
 
 
-def test_entries_are_mended(shop: Path) -> None:
-    def mend(_: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def test_state_import_changes_adds_and_removes_entries(shop: Path) -> None:
+    def change(_: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [
-            {"key": "apple", "spec": "last", "value": [[100, "mended"]]},
+            {"key": "apple", "spec": "last", "value": [[100, "changed"]]},
             {"key": "pear-0", "spec": "last", "value": None},
             {"key": "apple", "timers": [["2025-01-01T05:00:00+00:00", ""]]},
             {"key": "new", "spec": "last", "value": [[1, "new"]]},
         ]
 
-    done = imported(shop, mend, "--into", "savepoint")
+    done = imported(shop, change, "--into", "savepoint")
     assert done.exit_code == 0, done.output
     assert done.stdout == "imported: 9 keys, 8 timers\n"
     shown = output("state", "show", "imported", "apple")
-    assert "[(100, 'mended')]" in shown
+    assert "[(100, 'changed')]" in shown
     assert "timer 2025-01-01T05:00:00+00:00\n" in shown
     assert shown.count("timer 2025") == 2  # the handler's, and the window's
     assert "last" not in output("state", "show", "imported", "pear-0")
@@ -386,7 +386,7 @@ def test_entries_are_mended(shop: Path) -> None:
         ({"key": 1.5, "timers": []}, "1.5 is not a key"),
     ],
 )
-def test_rows_that_cannot_be_imported_are_named(shop: Path, row: Any, problem: str) -> None:
+def test_the_error_for_a_row_that_cannot_be_imported_names_the_problem(shop: Path, row: Any, problem: str) -> None:
     done = imported(shop, lambda _: [row], "--into", "savepoint")
     assert done.exit_code == 1
     assert problem in done.stderr

@@ -1,4 +1,4 @@
-"""A job's state is described by plain data, which tells whether another job can read it."""
+"""The description of a job's state, by which another job decides whether it can read this state."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import attrs
 import pytest
 from tests.conformance.handlers import Recorder, job
-from tests.processes import told_elsewhere
+from tests.processes import results_in_processes
 
 from amadou import ListSpec, MapSpec, ValueSpec, codec_for
 from amadou._encoding import pack, unpack
@@ -67,7 +67,7 @@ class Doubled:
 
 @attrs.frozen
 class Open:
-    """Its encoded value can be any mapping's."""
+    """A class whose encoded value can be any mapping."""
 
     label: str = ""
 
@@ -186,11 +186,11 @@ UNREADABLE: list[tuple[Any, Any, Any, str]] = [
 
 
 def problems(before: Any, now: Any) -> list[str]:
-    """Why a job with one spec cannot read what a job with another one left."""
+    """Return the reasons why a job with one spec cannot read the state of a job with another spec."""
 
     def of(spec: Any) -> Any:
-        handler = type("Kept", (Recorder,), {"kept": spec, "__module__": __name__})()
-        spec.__set_name__(type(handler), "kept")
+        handler = type("Stored", (Recorder,), {"state": spec, "__module__": __name__})()
+        spec.__set_name__(type(handler), "state")
         structures = described(job(handler))
         assert json.loads(json.dumps(structures)) == structures
         return structures
@@ -203,35 +203,35 @@ def read(before: Any, now: Any, value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("before", "now", "value"), READABLE)
-def test_a_type_that_can_read_what_is_stored_fits(before: Any, now: Any, value: Any) -> None:
+def test_a_type_that_can_read_the_stored_values_is_accepted(before: Any, now: Any, value: Any) -> None:
     assert problems(ValueSpec(before), ValueSpec(now)) == []
-    found = read(before, now, value)
+    result = read(before, now, value)
     assert (
-        type(found) is type(value)
-        or found == value
-        or attrs.has(type(found))
-        or isinstance(found, Wide | Doubled | Pair | Enum)
+        type(result) is type(value)
+        or result == value
+        or attrs.has(type(result))
+        or isinstance(result, Wide | Doubled | Pair | Enum)
     )
 
 
 @pytest.mark.parametrize(("before", "now", "value", "why"), UNREADABLE)
-def test_a_type_that_cannot_is_told(before: Any, now: Any, value: Any, why: str) -> None:
-    (told,) = problems(ValueSpec(before), ValueSpec(now))
-    assert told.startswith("kept ")
-    assert why in told
+def test_a_type_that_cannot_read_the_stored_values_is_a_problem(before: Any, now: Any, value: Any, why: str) -> None:
+    (problem,) = problems(ValueSpec(before), ValueSpec(now))
+    assert problem.startswith("state ")
+    assert why in problem
     try:
-        found = read(before, now, value)
+        result = read(before, now, value)
     except CodecError:
         return
-    assert type(found) is not type(value)  # another value would have come, silently
+    assert type(result) is not type(value)  # otherwise, a wrong value would be read without an error
 
 
-def test_the_sentence_names_spec_field_and_class() -> None:
-    assert problems(ValueSpec(int), ValueSpec(str)) == ["kept was ValueSpec int and is now ValueSpec str"]
+def test_the_problem_names_spec_field_and_class() -> None:
+    assert problems(ValueSpec(int), ValueSpec(str)) == ["state was ValueSpec int and is now ValueSpec str"]
     assert problems(ListSpec(Point), ListSpec(Named)) == [
-        "kept was ListSpec Point and is now ListSpec Named: Named.name is new and has no default"
+        "state was ListSpec Point and is now ListSpec Named: Named.name is new and has no default"
     ]
-    assert problems(ValueSpec(int), MapSpec(str, int)) == ["kept was ValueSpec int and is now MapSpec str → int"]
+    assert problems(ValueSpec(int), MapSpec(str, int)) == ["state was ValueSpec int and is now MapSpec str → int"]
 
 
 @pytest.mark.parametrize(
@@ -247,16 +247,18 @@ def test_the_sentence_names_spec_field_and_class() -> None:
         (int, datetime, False),
     ],
 )
-def test_keys_of_a_map_must_be_found_again(before: Any, now: Any, fits: bool) -> None:
+def test_the_type_of_a_maps_keys_can_change_if_stored_keys_keep_their_encoded_form(
+    before: Any, now: Any, fits: bool
+) -> None:
     assert (problems(MapSpec(before, int), MapSpec(now, int)) == []) is fits
     migrated = MapSpec(now, str, version=1, migrate=lambda value, version: str(value))
     assert (problems(MapSpec(before, int), migrated) == []) is fits
 
 
-def test_a_migration_reads_what_is_stored_and_an_older_version_does_not() -> None:
+def test_state_of_an_older_version_can_be_migrated_and_that_of_a_newer_version_cannot_be_read() -> None:
     newer = ValueSpec(str, version=1, migrate=lambda value, version: str(value))
     assert problems(ValueSpec(int), newer) == []
-    assert problems(newer, ValueSpec(str)) == ["kept was ValueSpec str version 1 and is now ValueSpec str"]
+    assert problems(newer, ValueSpec(str)) == ["state was ValueSpec str version 1 and is now ValueSpec str"]
 
 
 class Text:
@@ -267,32 +269,34 @@ class Text:
         return encoded
 
 
-def test_what_a_codec_stored_is_a_codecs_to_read() -> None:
+def test_state_that_a_codec_stored_needs_a_codec_to_be_read() -> None:
     assert problems(ValueSpec(int, codec=Text()), ValueSpec(str, codec=Text())) == []
     assert problems(ValueSpec(str, codec=Text()), ValueSpec(str)) != []
 
 
-def test_state_that_was_not_touched_since_is_as_the_first_code_left_it() -> None:
-    kept = [described(job(type("Kept", (Recorder,), {"kept": spec})())) for spec in (_named(Point), _named(Point3))]
-    known = with_structures(with_structures({}, kept[0]), kept[1])
-    assert known == with_structures(known, kept[0])
+def test_new_code_must_read_the_state_of_all_earlier_code() -> None:
+    descriptions = [
+        described(job(type("Stored", (Recorder,), {"state": spec})())) for spec in (_named(Point), _named(Point3))
+    ]
+    known = with_structures(with_structures({}, descriptions[0]), descriptions[1])
+    assert known == with_structures(known, descriptions[0])
 
     @attrs.frozen
     class Demanding:
         x: int
         z: int
 
-    needs = described(job(type("Kept", (Recorder,), {"kept": _named(Demanding)})()))
+    needs = described(job(type("Stored", (Recorder,), {"state": _named(Demanding)})()))
     (misfit,) = misfits(known, needs)
     assert "Demanding.z is new and has no default" in misfit.text
 
 
 def _named(type_: Any) -> ValueSpec[Any]:
-    return ValueSpec(type_, name="kept")
+    return ValueSpec(type_, name="state")
 
 
 class Reader:
-    """A function that has an address."""
+    """A callable object without a `repr` of its own."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -307,7 +311,7 @@ def read_field(name: str, event: Any) -> Any:
 
 @dataclass(frozen=True)
 class Kinds(Aggregate[int, int]):
-    """Counts what is of some kinds."""
+    """Counts the values that are in a set."""
 
     kinds: frozenset[str]
 
@@ -340,18 +344,20 @@ def identities() -> dict[str, Any]:
     return {name: window(it=make()).structure() for name, make in UNSTABLE.items()}
 
 
-def test_an_unchanged_aggregate_is_the_same_in_each_process() -> None:
-    assert told_elsewhere(__name__, "identities", "0123") == [identities()] * 4
+def test_the_description_of_an_aggregate_is_the_same_in_each_process() -> None:
+    assert results_in_processes(__name__, "identities", "0123") == [identities()] * 4
 
 
-def test_aggregates_by_name_may_come_and_go_and_none_may_change() -> None:
+def test_aggregates_of_a_mapping_can_be_added_and_removed_but_not_changed() -> None:
     assert problems(window(sum=Sum("a")), window(max=Max("a"))) == []
     assert problems(RunningSpec({"a": Count(), "b": Sum()}), RunningSpec({"b": Sum(), "c": Mean()})) == []
-    (told,) = problems(window(sum=Sum("a"), more={"n": Count()}), window(sum=Sum("b"), more={"n": Mean(), "o": Max()}))
-    assert "the aggregate['sum'] was Sum('a') and is now Sum('b')" in told
-    assert "the aggregate['more']['n'] was Count() and is now Mean()" in told
+    (problem,) = problems(
+        window(sum=Sum("a"), more={"n": Count()}), window(sum=Sum("b"), more={"n": Mean(), "o": Max()})
+    )
+    assert "the aggregate['sum'] was Sum('a') and is now Sum('b')" in problem
+    assert "the aggregate['more']['n'] was Count() and is now Mean()" in problem
     assert problems(RunningSpec(Sum()), RunningSpec({"sum": Sum()})) == [
-        "kept was RunningSpec(Sum()) and is now RunningSpec({'sum': Sum()}): "
+        "state was RunningSpec(Sum()) and is now RunningSpec({'sum': Sum()}): "
         "the aggregate was Sum() and is now a mapping of aggregates"
     ]
 
@@ -378,14 +384,14 @@ WINDOWS: list[Callable[..., Any]] = [
 
 
 @pytest.mark.parametrize("before", range(len(WINDOWS)))
-def test_a_window_or_join_fits_itself_alone(before: int) -> None:
+def test_a_window_or_join_reads_only_its_own_state(before: int) -> None:
     def structure(make: Callable[..., Any]) -> Any:
-        return {"kept": json.loads(json.dumps(make().structure()))}
+        return {"state": json.loads(json.dumps(make().structure()))}
 
     known = with_structures({}, structure(WINDOWS[before]))
     assert [at for at, make in enumerate(WINDOWS) if not misfits(known, structure(make))] == [before]
 
 
-def test_a_window_may_change_what_it_does_beside_its_results() -> None:
+def test_settings_that_do_not_change_results_of_a_window_can_change() -> None:
     many = {"early": 5, "max_active": 3, "ttl": HOUR, "late": "divert", "storage": "memory", "on_late": print}
     assert problems(window(), TumblingWindow(HOUR, {"n": Count(), "all": Collect()}, on_close=print, **many)) == []

@@ -1,4 +1,4 @@
-"""`TestRun` and `TestResult` on the embedded engine; what holds on both is in `tests/conformance`."""
+"""`TestRun` and `TestResult` on the embedded engine. `tests/conformance` has what both engines share."""
 
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -24,7 +24,7 @@ class Sum:
 
 
 class Adder(Handler):
-    """Adds numbers up; a timer a second later tells the sum."""
+    """Adds numbers up, and collects the sum a second later."""
 
     sums = SinkSpec(Sum)
     notes = SinkSpec(str)
@@ -42,7 +42,7 @@ class Adder(Handler):
         if total.value > self.limit:
             raise ValueError("too much")
         self.seen.state_for(subject)[event.timestamp] = event.value
-        subject.set_timer(event.timestamp + SECOND, "tell")
+        subject.set_timer(event.timestamp + SECOND, "sum")
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
         self.sums.collect(subject, Sum(str(subject.key), self.total.state_for(subject).value))
@@ -59,19 +59,19 @@ def adder(*sources: str, handler: Handler | None = None, **settings: Any) -> Job
     )
 
 
-def test_a_run_gives_what_each_port_collected() -> None:
+def test_the_result_of_a_test_run_has_the_records_of_each_port() -> None:
     result = TestRun(adder()).add_records([("a", 0, 1), ("a", 0, 2)]).add_watermark(START + SECOND).run()
     assert result.records("sums") == [Sum("a", 3)]
-    assert result.records("notes") == ["tell"]
+    assert result.records("notes") == ["sum"]
     assert result.watermark == START + SECOND
 
 
-def test_a_run_without_a_script_gives_nothing() -> None:
+def test_the_result_of_a_test_run_without_records_is_empty() -> None:
     result = TestRun(adder()).run()
     assert (result.records("sums"), result.keys(), result.watermark, result.trace) == ([], [], None, [])
 
 
-def test_a_run_may_go_on_and_shows_all_that_came_so_far() -> None:
+def test_a_test_run_can_continue_and_returns_all_records_so_far() -> None:
     run = TestRun(adder()).add_record(("a", 0, 1))
     first = run.run()
     assert first.records("sums") == []
@@ -84,38 +84,38 @@ def test_a_run_may_go_on_and_shows_all_that_came_so_far() -> None:
     assert len(first.trace) == 1
 
 
-def test_a_watermark_without_a_time_goes_up_to_the_newest_event_whatever_the_delay() -> None:
+def test_add_watermark_without_a_time_advances_to_the_newest_event() -> None:
     run = TestRun(adder(watermark_delay=60)).add_records([("a", 0, 1), ("b", 7, 1)])
     assert run.add_watermark().run().watermark == START + 7 * SECOND
 
 
-def test_end_batch_lets_the_watermark_follow_with_the_delay() -> None:
+def test_end_batch_advances_the_watermark_with_the_watermark_delay() -> None:
     run = TestRun(adder(watermark_delay=5)).add_record(("a", 7, 1)).end_batch()
     assert run.run().watermark == START + 2 * SECOND
 
 
-def test_a_watermark_before_any_event_leaves_none() -> None:
+def test_add_watermark_before_any_event_has_no_effect() -> None:
     assert TestRun(adder()).add_watermark().run().watermark is None
 
 
-def test_a_naive_watermark_is_refused_at_once() -> None:
+def test_add_watermark_refuses_a_naive_time() -> None:
     with pytest.raises(NaiveTimestampError):
         TestRun(adder()).add_watermark(datetime(2025, 1, 1))
 
 
-def test_state_keys_and_timers_can_be_looked_at() -> None:
+def test_the_result_of_a_test_run_shows_state_keys_and_timers() -> None:
     result = TestRun(adder()).add_records([("a", 0, 1), ("b", 5, 2)]).run()
     assert sorted(map(str, result.keys())) == ["a", "b"]
     assert result.state(Adder.total, "b") == 2
     assert result.state("total", "b") == 2
     assert result.state(Adder.seen, "a") == {START: 1}
-    assert result.state(Adder.total, "nobody") == 0
-    assert result.state(Adder.seen, "nobody") == {}
-    assert [(timer.timestamp, timer.tag) for timer in result.timers("b")] == [(START + 6 * SECOND, "tell")]
-    assert result.timers("nobody") == []
+    assert result.state(Adder.total, "unknown") == 0
+    assert result.state(Adder.seen, "unknown") == {}
+    assert [(timer.timestamp, timer.tag) for timer in result.timers("b")] == [(START + 6 * SECOND, "sum")]
+    assert result.timers("unknown") == []
 
 
-def test_an_unknown_spec_or_port_is_told_with_the_known_ones() -> None:
+def test_the_error_for_an_unknown_spec_or_port_lists_the_known_ones() -> None:
     result = TestRun(adder()).run()
     with pytest.raises(ValueError, match=r"the handler has no state spec 'totals' \(available: total, seen\)"):
         result.state("totals", "a")
@@ -123,29 +123,29 @@ def test_an_unknown_spec_or_port_is_told_with_the_known_ones() -> None:
         result.records("sum")
 
 
-def test_the_trace_reads_as_a_story() -> None:
+def test_the_trace_shows_events_state_timers_and_outputs_as_text() -> None:
     result = TestRun(adder()).add_record(("a", 0, 1)).add_watermark(START + SECOND).run()
     assert [str(entry) for entry in result.trace] == [
         "2025-01-01T00:00:00+00:00  on_event (in)  key='a' value=1\n"
         "    total: ∅ ⇒ 1\n"
         "    seen: ∅ ⇒ {2025-01-01T00:00:00+00:00: 1}\n"
-        "    + timer 2025-01-01T00:00:01+00:00 tag='tell'",
-        "2025-01-01T00:00:01+00:00  on_timer_expired  key='a' tag='tell'\n"
+        "    + timer 2025-01-01T00:00:01+00:00 tag='sum'",
+        "2025-01-01T00:00:01+00:00  on_timer_expired  key='a' tag='sum'\n"
         "    total: 1\n"
         "    seen: {2025-01-01T00:00:00+00:00: 1}\n"
         "    → sums: Sum(key='a', sum=1)\n"
-        "    → notes: 'tell'",
+        "    → notes: 'sum'",
     ]
 
 
-def test_the_jobs_memory_sinks_get_the_values_of_each_run() -> None:
+def test_memory_sinks_of_a_job_get_the_values_of_each_test_run() -> None:
     job = adder()
     for number in (1, 2):
         TestRun(job).add_record(("a", 0, number)).add_watermark(START + SECOND).run()
     assert job.sinks["sums"].records == [Sum("a", 1), Sum("a", 2)]  # type: ignore[attr-defined]
 
 
-def test_the_newest_event_is_found_in_the_repeated_hour_of_autumn() -> None:
+def test_add_watermark_finds_the_newest_event_in_the_repeated_hour_of_autumn() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     earlier = datetime(2025, 10, 26, 2, 50, tzinfo=berlin, fold=0)
     later = datetime(2025, 10, 26, 2, 10, tzinfo=berlin, fold=1)
@@ -153,11 +153,11 @@ def test_the_newest_event_is_found_in_the_repeated_hour_of_autumn() -> None:
     assert run.add_watermark().run().watermark == datetime(2025, 10, 26, 1, 10, tzinfo=timezone.utc)
 
 
-def test_the_jobs_sources_are_left_alone() -> None:
+def test_a_test_run_does_not_read_the_sources_of_the_job() -> None:
     assert TestRun(adder()).add_record(("a", 0, 1)).run().keys() == ["a"]
 
 
-def test_with_several_sources_the_script_says_which() -> None:
+def test_records_for_a_job_with_several_sources_need_the_name_of_a_source() -> None:
     run = TestRun(adder("left", "right"))
     with pytest.raises(ValueError, match=r"multiple sources: pass source= \(left, right\)"):
         run.add_record(("a", 0, 1))
@@ -167,7 +167,7 @@ def test_with_several_sources_the_script_says_which() -> None:
     assert [entry.source for entry in result.trace] == ["right", "left"]
 
 
-def test_each_source_may_key_its_own_records() -> None:
+def test_a_source_can_have_its_own_key_event() -> None:
     job = Job(
         "adder",
         Adder(),
@@ -182,12 +182,12 @@ def test_each_source_may_key_its_own_records() -> None:
 
 
 @pytest.mark.parametrize("returned", [None, [], ()])
-def test_key_event_may_find_no_event(returned: Any) -> None:
+def test_key_event_can_return_no_event(returned: Any) -> None:
     job = adder(handler=KeyedAs(lambda record: returned))
     assert TestRun(job).add_record("any").run().trace == []
 
 
-def test_key_event_may_find_several_events_one_after_the_other() -> None:
+def test_key_event_can_yield_several_events() -> None:
     job = adder(handler=KeyedAs(lambda record: (KeyedEvent(key, START, 1) for key in record)))
     assert sorted(map(str, TestRun(job).add_record("aab").run().keys())) == ["a", "b"]
 
@@ -197,12 +197,12 @@ class KeyedAs(Adder):
         self.key_event = key_event  # type: ignore[method-assign]
 
 
-def test_an_event_may_come_past_key_event() -> None:
+def test_add_event_does_not_call_key_event() -> None:
     result = TestRun(adder()).add_event(KeyedEvent(("a", 1), START, 5)).run()
     assert result.state("total", ("a", 1)) == 5
 
 
-def test_a_failing_run_may_go_on_after_its_last_complete_batch() -> None:
+def test_a_test_run_continues_after_its_last_complete_batch_if_a_batch_fails() -> None:
     run = TestRun(adder()).add_record(("a", 0, 1)).end_batch().add_records([("a", 0, 1), ("a", 1, 100)])
     with pytest.raises(CallbackError, match="too much"):
         run.run()
@@ -211,7 +211,7 @@ def test_a_failing_run_may_go_on_after_its_last_complete_batch() -> None:
     assert len(result.trace) == 2
 
 
-def test_parameters_come_from_the_test() -> None:
+def test_parameters_of_a_test_run_are_arguments() -> None:
     handler = Adder()
     handler.limit = Param("LIMIT", type=int)
     with pytest.raises(ParamError, match="LIMIT is not set"):
@@ -221,7 +221,7 @@ def test_parameters_come_from_the_test() -> None:
         run.run()
 
 
-def test_what_only_sources_and_sinks_use_need_not_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_run_does_not_need_parameters_that_only_reading_and_writing_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GREETING", "hello")
     handler = Adder()
     handler.limit = Param("LIMIT", type=int)
@@ -234,7 +234,7 @@ def test_what_only_sources_and_sinks_use_need_not_be_given(monkeypatch: pytest.M
 
 
 class Greeted(MemorySource):
-    """Its records are changed by one of its settings; the other one only opens it."""
+    """Decodes records with one of its settings, and needs the other setting only to read."""
 
     def __init__(self, greeting: Any, password: Any) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ class Greeted(MemorySource):
 
 
 class Doubler(Adder):
-    """A stand-in with a port of its own, and without one of `Adder`'s."""
+    """A fake that has its own port, and lacks a port of `Adder`."""
 
     doubled = SinkSpec(int)
     notes = None  # type: ignore[assignment]
@@ -256,7 +256,7 @@ class Doubler(Adder):
 
 
 @pytest.mark.parametrize("fake", [Doubler, Doubler()])
-def test_a_fake_takes_the_handlers_place(fake: Any) -> None:
+def test_a_fake_can_replace_the_handler(fake: Any) -> None:
     job = adder()
     assert TestRun(job, handler=fake).add_record(("a", 0, 2)).run().records("doubled") == [4]
     run = TestRun(job).add_record(("a", 0, 2)).restart(fake).add_record(("a", 1, 3))
@@ -264,7 +264,7 @@ def test_a_fake_takes_the_handlers_place(fake: Any) -> None:
     assert type(job.handler) is Adder
 
 
-def test_parameters_of_a_handler_that_takes_over_are_filled() -> None:
+def test_parameters_of_a_replaced_handler_are_filled() -> None:
     handler = Adder()
     handler.limit = Param("NEW_LIMIT", type=int)
     with pytest.raises(ParamError, match="NEW_LIMIT is not set"):
@@ -279,7 +279,7 @@ def test_an_unknown_engine_is_refused() -> None:
         TestRun(adder(), engine="flink")  # type: ignore[arg-type]
 
 
-def test_open_comes_before_the_first_callback_and_close_at_the_end() -> None:
+def test_open_is_called_before_the_first_callback_and_close_once_at_the_end() -> None:
     calls: list[str] = []
 
     class Opened(Adder):
@@ -300,7 +300,7 @@ def test_open_comes_before_the_first_callback_and_close_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("callback", ["open", "close"])
-def test_a_failing_open_or_close_names_itself(callback: str) -> None:
+def test_an_error_in_open_or_close_names_the_callback(callback: str) -> None:
     class Broken(Adder):
         pass
 
@@ -318,24 +318,24 @@ def open_and_close(run: TestRun) -> None:
     run.close()
 
 
-def test_new_records_are_those_since_the_run_before() -> None:
+def test_new_records_are_those_since_the_last_call_of_run() -> None:
     run = TestRun(adder())
     assert run.run().records("notes", new=True) == []
     run.add_record(("a", 0, 1)).run()
     result = run.add_watermark(START + SECOND).run()
-    assert result.records("notes", new=True) == result.records("notes") == ["tell"]
+    assert result.records("notes", new=True) == result.records("notes") == ["sum"]
     assert run.run().records("notes", new=True) == []
 
 
 @pytest.mark.parametrize(
     "snapshot", [b"", b"nothing", pack([4, None, {}, 0]), pack([3, None, {}, 0, None, "adder", {}]), pack(5)]
 )
-def test_what_is_no_snapshot_is_refused(snapshot: bytes) -> None:
+def test_bytes_that_are_not_a_snapshot_are_refused(snapshot: bytes) -> None:
     with pytest.raises(ValueError, match="the snapshot cannot be read: "):
         TestRun(adder(), snapshot=snapshot)
 
 
-def test_a_block_closes_its_run() -> None:
+def test_a_with_block_closes_its_test_run() -> None:
     closed: list[str] = []
 
     class Closing(Adder):
@@ -349,7 +349,7 @@ def test_a_block_closes_its_run() -> None:
     assert closed == ["closed"]
 
 
-def test_what_a_test_run_does_not_take_is_told() -> None:
+def test_arguments_of_another_type_are_refused_by_a_test_run() -> None:
     with pytest.raises(TypeError, match="a TestRun takes a Job, not "):
         TestRun(Adder())  # type: ignore[arg-type]
     run = TestRun(Job("adder", Adder(), {"in": MemorySource()}, {"sums": MemorySink(), "notes": MemorySink()}))

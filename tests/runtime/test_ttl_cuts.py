@@ -1,4 +1,4 @@
-"""State with a time to live, seen by timers and components, is the same however the watermark's way is cut."""
+"""State with a time to live does not depend on the steps in which the watermark advances."""
 
 from datetime import datetime, timedelta
 from random import Random
@@ -13,7 +13,7 @@ from amadou_runtime import TestRun
 
 
 class Timed(Handler):
-    """Writes at events, timers and closes of a window, under specs of several times to live, and tells what it sees.
+    """Reads and writes state with several times to live at events, timers and closes of a window.
 
     An event's value is a list of timers, as pairs of seconds and tag.
     """
@@ -22,7 +22,7 @@ class Timed(Handler):
     many = MapSpec(str, float, ttl=8 * SECOND)
     row = ListSpec(str, ttl=3 * SECOND)
     window = TumblingWindow(timedelta(seconds=4), ttl=9 * SECOND)
-    found = SinkSpec(tuple)
+    seen = SinkSpec(tuple)
 
     def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
         return record
@@ -30,20 +30,20 @@ class Timed(Handler):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         for seconds, tag in event.value:
             subject.set_timer(at(seconds), tag)
-        self.note("event", subject, event.timestamp, "write")
+        self.read_and_write("event", subject, event.timestamp, "write")
         self.window.add(subject, event)
 
     @window.on_close
     def closed(self, subject: Subject, window: Window, count: int) -> None:
-        self.note(f"close {count}", subject, window.end, "write" if count % 2 else "")
+        self.read_and_write(f"close {count}", subject, window.end, "write" if count % 2 else "")
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
-        self.note("timer", subject, timestamp, subject.timer_tag)
+        self.read_and_write("timer", subject, timestamp, subject.timer_tag)
 
-    def note(self, what: str, subject: Subject, timestamp: datetime, tag: str) -> None:
+    def read_and_write(self, what: str, subject: Subject, timestamp: datetime, tag: str) -> None:
         one, many, row = self.one.state_for(subject), self.many.state_for(subject), self.row.state_for(subject)
         seconds = (timestamp - at(0)) / SECOND
-        self.found.collect(subject, (what, seconds, subject.key, tag, one.value, dict(many), list(row)))
+        self.seen.collect(subject, (what, seconds, subject.key, tag, one.value, dict(many), list(row)))
         if tag == "write":
             one.value = what
             many[f"{what} {seconds % 3}"] = seconds
@@ -55,7 +55,7 @@ class Timed(Handler):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_cuts_of_the_watermarks_way_change_nothing(seed: int) -> None:
+def test_expiry_of_state_does_not_depend_on_the_steps_of_the_watermark(seed: int) -> None:
     random = Random(seed)
     phases = []
     now = 0
@@ -72,8 +72,8 @@ def test_cuts_of_the_watermarks_way_change_nothing(seed: int) -> None:
         now += random.randrange(12, 30)
         phases.append((events, now))
 
-    def played(steps_of: Any) -> Any:
-        run = TestRun(Job("timed", Timed(), {"in": MemorySource()}, {"found": MemorySink()}), engine="embedded")
+    def outcome_of(steps_of: Any) -> Any:
+        run = TestRun(Job("timed", Timed(), {"in": MemorySource()}, {"seen": MemorySink()}), engine="embedded")
         begin = 0
         for events, end in phases:
             run.add_records(events)
@@ -81,9 +81,12 @@ def test_cuts_of_the_watermarks_way_change_nothing(seed: int) -> None:
                 run.add_watermark(at(step))
             begin = end
         result = run.run()
-        return sorted(result.records("found"), key=repr), sorted(result.keys())
+        return sorted(result.records("seen"), key=repr), sorted(result.keys())
 
-    finest = played(lambda begin, end: range(begin + 1, end))
-    assert played(lambda begin, end: []) == finest
+    finest = outcome_of(lambda begin, end: range(begin + 1, end))
+    assert outcome_of(lambda begin, end: []) == finest
     for _ in range(3):
-        assert played(lambda begin, end: sorted(random.sample(range(begin + 1, end), random.randrange(0, 5)))) == finest
+        assert (
+            outcome_of(lambda begin, end: sorted(random.sample(range(begin + 1, end), random.randrange(0, 5))))
+            == finest
+        )

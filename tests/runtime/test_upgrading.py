@@ -1,4 +1,4 @@
-"""The steps of docs/upgrading.md: each begins with a savepoint of the old code."""
+"""The steps of docs/upgrading.md, each from a savepoint of the old code."""
 
 import json
 import sys
@@ -84,7 +84,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """The old code has run: its savepoint is `before`."""
+    """A directory in which the old code has run. Its savepoint is `before`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "visits", sys)
@@ -114,7 +114,7 @@ def rehearse(place: Place, code: str) -> tuple[int, str]:
     return amadou("rehearse", "before", "visits.py")
 
 
-def test_add_a_field(place: Place) -> None:
+def test_a_field_with_a_default_can_be_added(place: Place) -> None:
     status, shown = rehearse(place, changed(("    visits: int\n", "    visits: int\n    email: str\n")))
     assert status == 1
     assert "Profile.email is new and has no default. Give the new field a default; or set version=1" in shown
@@ -123,7 +123,7 @@ def test_add_a_field(place: Place) -> None:
     assert place.run(code, "before", None) == [["ann", 3]]
 
 
-def test_rename_a_class_or_a_field(place: Place) -> None:
+def test_a_class_can_be_renamed_and_a_field_with_a_migration(place: Place) -> None:
     code = changed(("Profile", "Person"))
     assert rehearse(place, code)[0] == 0
     assert place.run(code, "before", None) == [["ann", 3]]
@@ -156,7 +156,7 @@ SPLIT = (
 )
 
 
-def test_split_a_spec_key_by_key(place: Place) -> None:
+def test_a_spec_can_be_split_key_by_key(place: Place) -> None:
     code = changed(*SPLIT)
     assert rehearse(place, code)[0] == 0
     assert place.run(code, "before", "after") == [["views", "ann", 3], ["ann", 3]]
@@ -170,7 +170,7 @@ def test_split_a_spec_key_by_key(place: Place) -> None:
     assert "totals 1 retired: will be dropped" in shown
 
 
-def test_split_a_spec_for_all_keys_at_once(place: Place) -> None:
+def test_a_spec_can_be_split_for_all_keys_with_export_and_import(place: Place) -> None:
     (place.directory / "visits.py").write_text(changed(*SPLIT))
     amadou("state", "export", "before", "rows.jsonl", "--spec", "totals")
     rows = []
@@ -187,7 +187,7 @@ def test_split_a_spec_for_all_keys_at_once(place: Place) -> None:
     assert place.run(changed(*SPLIT), "split", None) == [["views", "ann", 3], ["ann", 3]]
 
 
-def test_change_a_windows_size(place: Place) -> None:
+def test_the_size_of_a_window_can_change_under_a_new_name(place: Place) -> None:
     hours = "per_hour = TumblingWindow(size=timedelta(hours=1), value=Count())"
     status, shown = rehearse(place, changed(("minutes=1), value", "hours=1), value")))
     assert status == 1
@@ -224,13 +224,13 @@ def test_change_a_windows_size(place: Place) -> None:
     assert sorted(place.run(dropped, "before", None), key=str) == [["ann", 3], ["ann", 4], ["minute", "ann", 1]]
 
 
-def test_roll_back(place: Place) -> None:
+def test_the_old_code_can_run_again_from_an_earlier_savepoint(place: Place) -> None:
     wrong = changed(("profile.value.visits + 1", "profile.value.visits + 100"))
     assert place.run(wrong, "before", "after") == [["ann", 102]]
     assert place.run(OLD, "before", None) == [["ann", 3]]
 
 
-def test_debug_a_single_key(place: Place) -> None:
+def test_the_state_of_a_single_key_can_be_shown_and_reproduced(place: Place) -> None:
     assert "Profile(full_name='Mx ann', visits=2)" in amadou("state", "show", "before", "ann")[1]
     status, shown = amadou("reproduce", "--key", "ann", "before", "visits.py")
     assert status == 0, shown

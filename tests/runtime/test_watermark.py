@@ -1,4 +1,4 @@
-"""What `Watermark` foretells is what comes."""
+"""Watermarks of sources and partitions, and predictions of when they reach a time."""
 
 import json
 from typing import TypeAlias
@@ -18,21 +18,21 @@ Idle: TypeAlias = int | dict[str, int] | None
 
 seconds = st.integers(0, 30)
 timeouts = st.integers(1, 20) | st.dictionaries(st.sampled_from(SOURCES), st.integers(1, 20), min_size=1)
-Brought: TypeAlias = dict[str, int]
-"""Newest times in seconds, by partition: the source's name and more, or nothing more."""
+NewestSeconds: TypeAlias = dict[str, int]
+"""Newest times in seconds by partition. The name of a partition begins with that of its source."""
 partitions = st.sampled_from(["a", "a1", "a2", "b", "b1", "c"])
-brought = st.lists(st.tuples(seconds, st.dictionaries(partitions, seconds, min_size=1)), max_size=5)
+scripts = st.lists(st.tuples(seconds, st.dictionaries(partitions, seconds, min_size=1)), max_size=5)
 
 
-def by_source(newest: Brought) -> Newest:
+def by_source(newest: NewestSeconds) -> Newest:
     return {
         source: {name[1:]: at * SECOND for name, at in newest.items() if name[0] == source}
         for source in {name[0] for name in newest}
     }
 
 
-def watermark_after(script: list[tuple[int, Brought]], idle: Idle) -> tuple[Watermark, int]:
-    """A watermark after some batches, each a time after the one before it, and the clock's time."""
+def watermark_after(script: list[tuple[int, NewestSeconds]], idle: Idle) -> tuple[Watermark, int]:
+    """Return the watermark after some batches, each with its delay after the previous batch, and the clock's time."""
     delays = {"a": 2, "b": 2, "c": 0}
     watermark, now = Watermark(job(Recorder(), *SOURCES, watermark_delay=delays, idle_timeout=idle)), 0
     for after, newest in script:
@@ -46,9 +46,9 @@ def watermark_after(script: list[tuple[int, Brought]], idle: Idle) -> tuple[Wate
 @example([(0, {"a": 5}), (2, {"b": 20})], 5, 10)  # when a is idle the watermark goes past the target
 @example([(0, {"a": 5, "b": 20})], {"b": 5}, 18)  # a is waited for
 @example([(0, {"a1": 5}), (2, {"a2": 20})], 5, 18)  # when one partition of a is idle the watermark comes to the target
-@given(brought, st.none() | timeouts, st.integers(-5, 60))
-def test_a_time_is_reached_when_it_was_foretold_and_not_before(
-    script: list[tuple[int, Brought]], idle: Idle, target: int
+@given(scripts, st.none() | timeouts, st.integers(-5, 60))
+def test_the_watermark_reaches_a_time_exactly_when_predicted(
+    script: list[tuple[int, NewestSeconds]], idle: Idle, target: int
 ) -> None:
     watermark, now = watermark_after(script, idle)
     reached = watermark.reaches(target * SECOND, now)
@@ -62,8 +62,10 @@ def test_a_time_is_reached_when_it_was_foretold_and_not_before(
 
 
 @example([(0, {"a": 5}), (2, {"b": 20})], 5, [4, 90])  # looks where a is idle and b is not
-@given(brought, timeouts, st.lists(seconds, max_size=4))
-def test_looking_in_between_changes_nothing(script: list[tuple[int, Brought]], idle: Idle, looks: list[int]) -> None:
+@given(scripts, timeouts, st.lists(seconds, max_size=4))
+def test_reading_the_watermark_does_not_change_it(
+    script: list[tuple[int, NewestSeconds]], idle: Idle, looks: list[int]
+) -> None:
     looked, now = watermark_after(script, idle)
     alone, _ = watermark_after(script, idle)
     for after in looks:
@@ -72,23 +74,25 @@ def test_looking_in_between_changes_nothing(script: list[tuple[int, Brought]], i
     assert looked.follow(now) == alone.follow(now)
 
 
-@given(brought, timeouts, seconds)
-def test_a_watermark_goes_on_from_what_was_kept(script: list[tuple[int, Brought]], idle: Idle, after: int) -> None:
-    kept, now = watermark_after(script, idle)
+@given(scripts, timeouts, seconds)
+def test_a_watermark_continues_after_it_is_stored_and_loaded(
+    script: list[tuple[int, NewestSeconds]], idle: Idle, after: int
+) -> None:
+    before, now = watermark_after(script, idle)
     resumed, _ = watermark_after([], idle)
-    resumed.load(json.loads(json.dumps(kept.to_json())))
+    resumed.load(json.loads(json.dumps(before.to_json())))
     later = now + after * SECOND
-    assert resumed.follow(later) == kept.follow(later)
+    assert resumed.follow(later) == before.follow(later)
 
 
-def test_a_source_that_the_job_no_longer_has_holds_nothing_back() -> None:
-    kept, now = watermark_after([(0, {"a": 10, "b": 3})], None)
+def test_a_source_that_was_removed_does_not_hold_the_watermark_back() -> None:
+    before, now = watermark_after([(0, {"a": 10, "b": 3})], None)
     resumed = Watermark(job(Recorder(), "a", watermark_delay=2))
-    resumed.load(kept.to_json())
+    resumed.load(before.to_json())
     assert resumed.follow(now) == 8 * SECOND
 
 
-def test_what_is_held_has_not_come() -> None:
+def test_held_events_do_not_advance_the_watermark() -> None:
     watermark, now = watermark_after([(0, {"a": 10, "b": 30})], None)
     assert watermark.newest == 30 * SECOND
     watermark.hold({"b": (1, 7 * SECOND)})
@@ -100,36 +104,36 @@ def test_what_is_held_has_not_come() -> None:
     assert watermark.follow(now) == 8 * SECOND
 
 
-def test_a_watermark_of_sources_that_are_gone_rises_and_comes_when_it_was_foretold() -> None:
-    kept, now = watermark_after([(0, {"a": 10}), (1, {"a": 10})], None)
-    kept.follow(now)
+def test_the_watermark_advances_when_predicted_after_its_sources_were_removed() -> None:
+    before, now = watermark_after([(0, {"a": 10}), (1, {"a": 10})], None)
+    before.follow(now)
     resumed = Watermark(job(Recorder(), "b", watermark_delay=2, idle_timeout=5))
-    resumed.load(kept.to_json())
+    resumed.load(before.to_json())
     at = resumed.reaches(60 * SECOND, now)
     assert at == now + 52 * SECOND
     assert resumed.follow(at) == 60 * SECOND
 
 
-def test_the_watermark_ends_with_time() -> None:
+def test_the_watermark_does_not_exceed_the_end_of_time() -> None:
     watermark, now = watermark_after([(0, {"a": 1})], 1)
     assert watermark.follow(now + END_OF_TIME * 2) == END_OF_TIME
 
 
 def read(**offsets: tuple[int, int]) -> dict[str, PartitionOffset]:
-    """How far partitions are read, and where they end."""
+    """Return the positions of partitions and their ends."""
     return {name: PartitionOffset(*offset) for name, offset in offsets.items()}
 
 
 class Run:
-    """Plays batches of the source `a`, which tells how far its partitions are read."""
+    """Processes batches of the source `a`, which reports the positions of its partitions."""
 
     def __init__(self, *, ends: bool, idle: Idle = None) -> None:
         self.watermark = Watermark(job(Recorder(), "a", idle_timeout=idle), ends=ends)
         self.offsets: dict[str, PartitionOffset] = {}
         self.now = 0
 
-    def play(self, offsets: dict[str, PartitionOffset], newest: dict[str, int], after: int = 1) -> int | None:
-        """Play a batch so many seconds after the one before; returns its watermark in seconds."""
+    def process(self, offsets: dict[str, PartitionOffset], newest: dict[str, int], after: int = 1) -> int | None:
+        """Process a batch this many seconds after the previous one. Return its watermark in seconds."""
         self.now += after * SECOND
         reached = self.watermark.follow(self.now, {"a": Reading.between(self.offsets, offsets)})
         self.offsets = offsets
@@ -137,85 +141,85 @@ class Run:
         return None if reached is None else reached // SECOND
 
 
-def test_the_partition_furthest_behind_holds_the_watermark_back_while_it_has_more_to_read() -> None:
+def test_the_slowest_partition_with_more_to_read_holds_the_watermark_back() -> None:
     run = Run(ends=True)
-    assert run.play(read(p=(10, 30), q=(10, 10)), {"p": 5, "q": 50}) is None
-    assert run.play(read(p=(20, 30), q=(10, 10)), {"p": 8}) == 5
-    assert run.play(read(p=(30, 30), q=(10, 10)), {"p": 20}) == 8
-    assert run.play(read(p=(30, 30), q=(10, 10)), {}) == 20
+    assert run.process(read(p=(10, 30), q=(10, 10)), {"p": 5, "q": 50}) is None
+    assert run.process(read(p=(20, 30), q=(10, 10)), {"p": 8}) == 5
+    assert run.process(read(p=(30, 30), q=(10, 10)), {"p": 20}) == 8
+    assert run.process(read(p=(30, 30), q=(10, 10)), {}) == 20
 
 
-def test_a_partition_that_is_read_to_its_end_holds_nothing_back_in_a_run_that_ends() -> None:
+def test_a_partition_at_its_end_does_not_hold_the_watermark_back_in_a_run_that_ends() -> None:
     run = Run(ends=True)
-    run.play(read(p=(10, 10), q=(10, 30)), {"p": 5, "q": 6})
-    assert run.play(read(p=(10, 10), q=(20, 30)), {"q": 40}) == 6
-    assert run.play(read(p=(10, 10), q=(30, 30)), {"q": 60}) == 40
-    assert run.play(read(p=(10, 10), q=(30, 30)), {}) == 60
+    run.process(read(p=(10, 10), q=(10, 30)), {"p": 5, "q": 6})
+    assert run.process(read(p=(10, 10), q=(20, 30)), {"q": 40}) == 6
+    assert run.process(read(p=(10, 10), q=(30, 30)), {"q": 60}) == 40
+    assert run.process(read(p=(10, 10), q=(30, 30)), {}) == 60
 
 
-def test_a_partition_that_is_read_to_its_end_is_waited_for_in_a_run_that_goes_on() -> None:
+def test_a_partition_at_its_end_holds_the_watermark_back_until_it_is_idle_in_a_run_without_end() -> None:
     run = Run(ends=False, idle=5)
-    run.play(read(p=(10, 10), q=(10, 30)), {"p": 5, "q": 6})
-    assert run.play(read(p=(10, 10), q=(20, 30)), {"q": 40}, after=4) == 5
-    assert run.play(read(p=(10, 10), q=(30, 30)), {"q": 60}, after=1) == 40, "it is idle"
+    run.process(read(p=(10, 10), q=(10, 30)), {"p": 5, "q": 6})
+    assert run.process(read(p=(10, 10), q=(20, 30)), {"q": 40}, after=4) == 5
+    assert run.process(read(p=(10, 10), q=(30, 30)), {"q": 60}, after=1) == 40, "the partition p is idle"
 
 
 def test_a_partition_with_more_to_read_is_not_idle() -> None:
     run = Run(ends=False, idle=5)
-    run.play(read(p=(10, 30), q=(10, 30)), {"p": 5, "q": 6})
-    assert run.play(read(p=(10, 30), q=(20, 30)), {"q": 40}, after=100) == 5
+    run.process(read(p=(10, 30), q=(10, 30)), {"p": 5, "q": 6})
+    assert run.process(read(p=(10, 30), q=(20, 30)), {"q": 40}, after=100) == 5
     assert run.watermark.reaches(6 * SECOND, 200 * SECOND) is None
 
 
-def test_nothing_moves_before_each_partition_with_something_to_read_was_read_once() -> None:
+def test_the_watermark_does_not_advance_before_each_partition_was_read_once() -> None:
     run = Run(ends=True)
-    run.play(read(p=(10, 30), q=(0, 30)), {"p": 5})
-    assert run.play(read(p=(10, 30), q=(10, 30)), {"q": 2}) is None
-    assert run.play(read(p=(10, 30), q=(20, 30)), {"q": 4}) == 2
-    assert run.play(read(p=(10, 30), q=(30, 30), r=(0, 10)), {"q": 30}) == 2, "a new one"
-    assert run.play(read(p=(20, 30), q=(30, 30), r=(10, 10)), {"p": 10, "r": 20}) == 2
-    assert run.play(read(p=(30, 30), q=(30, 30), r=(10, 10)), {"p": 40}) == 10
+    run.process(read(p=(10, 30), q=(0, 30)), {"p": 5})
+    assert run.process(read(p=(10, 30), q=(10, 30)), {"q": 2}) is None
+    assert run.process(read(p=(10, 30), q=(20, 30)), {"q": 4}) == 2
+    assert run.process(read(p=(10, 30), q=(30, 30), r=(0, 10)), {"q": 30}) == 2, "a new partition"
+    assert run.process(read(p=(20, 30), q=(30, 30), r=(10, 10)), {"p": 10, "r": 20}) == 2
+    assert run.process(read(p=(30, 30), q=(30, 30), r=(10, 10)), {"p": 40}) == 10
 
 
-def test_a_partition_whose_records_are_no_events_holds_nothing_back() -> None:
+def test_a_partition_without_events_does_not_hold_the_watermark_back() -> None:
     run = Run(ends=False)
-    run.play(read(p=(10, 10), q=(10, 10)), {"p": 5})
-    assert run.play(read(p=(20, 20), q=(20, 20)), {"p": 9}) == 5
-    assert run.play(read(p=(20, 20), q=(30, 30)), {}) == 9
+    run.process(read(p=(10, 10), q=(10, 10)), {"p": 5})
+    assert run.process(read(p=(20, 20), q=(20, 20)), {"p": 9}) == 5
+    assert run.process(read(p=(20, 20), q=(30, 30)), {}) == 9
 
 
-def test_a_partition_that_is_gone_holds_nothing_back() -> None:
+def test_a_partition_that_was_removed_does_not_hold_the_watermark_back() -> None:
     run = Run(ends=False)
-    run.play(read(p=(10, 10), q=(10, 10)), {"p": 5, "q": 8})
-    assert run.play(read(q=(20, 20)), {"q": 9}) == 8
+    run.process(read(p=(10, 10), q=(10, 10)), {"p": 5, "q": 8})
+    assert run.process(read(q=(20, 20)), {"q": 9}) == 8
 
 
-def test_the_partition_that_holds_the_watermark_back_is_named() -> None:
+def test_reports_name_the_partition_that_holds_the_watermark_back() -> None:
     run = Run(ends=True)
-    run.play(read(p=(10, 30), q=(10, 20), r=(0, 7)), {"p": 5, "q": 50})
+    run.process(read(p=(10, 30), q=(10, 20), r=(0, 7)), {"p": 5, "q": 50})
     assert [(each.partition, each.lag, each.holds_back) for each in run.watermark.reports(0)] == [
         ("p", 20, False),
         ("q", 10, False),
         ("r", 7, True),
     ]
-    run.play(read(p=(20, 30), q=(20, 20), r=(7, 7)), {"p": 9, "q": 60, "r": 61})
+    run.process(read(p=(20, 30), q=(20, 20), r=(7, 7)), {"p": 9, "q": 60, "r": 61})
     assert [each.partition for each in run.watermark.reports(0) if each.holds_back] == ["p"]
 
 
-def test_a_watermark_does_not_fall_out_of_the_calendar() -> None:
+def test_the_watermark_is_not_before_the_beginning_of_time() -> None:
     watermark = Watermark(job(Recorder(), "a", watermark_delay=3600))
     watermark.observe({"a": {"": BEGINNING_OF_TIME}}, 0)
     assert watermark.follow(0) == BEGINNING_OF_TIME
 
 
-def test_a_partition_that_could_not_be_reached_was_not_silent_meanwhile() -> None:
+def test_the_time_of_an_outage_does_not_count_as_idle() -> None:
     run = Run(ends=False, idle=5)
-    run.play(read(p=(10, 10), q=(10, 10)), {"p": 5, "q": 6})
+    run.process(read(p=(10, 10), q=(10, 10)), {"p": 5, "q": 6})
     back = from_micros(20 * SECOND)
     away = {name: PartitionOffset(10, 10, back) for name in "pq"}
-    assert run.play(away, {}, after=20) == 5, "both are waited for again"
-    assert run.play(away, {}, after=3) == 5
-    assert run.play(away, {}, after=2) == 6, "both are silent since then, for a second"
+    assert run.process(away, {}, after=20) == 5, "both partitions are waited for again"
+    assert run.process(away, {}, after=3) == 5
+    assert run.process(away, {}, after=2) == 6, "both partitions are idle"
 
 
 @pytest.mark.parametrize(("web", "app", "is_holding"), [(11, 14, False), (14, None, False), (14, 13, True)])

@@ -10,12 +10,14 @@ import pytest
 
 from amadou_runtime.spark.zip_imports import keep_zip_directories
 
-pytestmark = pytest.mark.skipif(sys.version_info >= (3, 13), reason="Python itself reads no directory without need")
+pytestmark = pytest.mark.skipif(
+    sys.version_info >= (3, 13), reason="Python 3.13 reads directories of archives only if they changed"
+)
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The archives that were read, in a process with `keep_zip_directories`."""
+    """Paths of the archives that are read in a process with `keep_zip_directories`."""
     archives: list[str] = []
     module: Any = zipimport
     original = module._read_directory
@@ -64,7 +66,7 @@ def test_an_archive_that_has_changed_is_read_again(tmp_path: Path, read: list[st
     assert importer.find_spec("second") is not None
 
 
-def test_what_is_no_archive_any_more_is_read_each_time(tmp_path: Path, read: list[str]) -> None:
+def test_a_file_that_is_no_longer_an_archive_is_read_each_time(tmp_path: Path, read: list[str]) -> None:
     path = archive_with(tmp_path / "modules.zip", "first")
     importer = zipimport.zipimporter(path)
     (tmp_path / "modules.zip").write_bytes(b"not a zip file")

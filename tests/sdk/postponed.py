@@ -1,4 +1,4 @@
-"""Classes whose annotations are strings."""
+"""Classes whose annotations are strings, because their module postpones them."""
 
 from __future__ import annotations
 

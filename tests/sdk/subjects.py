@@ -1,4 +1,4 @@
-"""A subject as the operator core makes it, for tests of state and timers."""
+"""Makes subjects like those of the operator core, for tests of state and timers."""
 
 from datetime import datetime, timezone
 from typing import Any
@@ -17,9 +17,9 @@ class MyHandler(Handler):
 def new_subject(
     key: Any = "k", *, watermark: datetime | None = None, has_timer_callback: bool = True, encoded_values: Any = None
 ) -> Subject:
-    """A subject without timers.
+    """Make a subject without timers.
 
-    :param encoded_values: its state encoded by spec name
+    :param encoded_values: encoded state of the subject by spec name
     """
     micros = None if watermark is None else to_micros(watermark)
     tables = {spec: StateTable({key: pack(encoded)}) for spec, encoded in (encoded_values or {}).items()}
@@ -30,7 +30,7 @@ def new_subject(
 
 
 def stored(subject: Subject) -> dict[str, Any]:
-    """What the batch leaves of the subject's state, encoded by spec name."""
+    """Return the encoded state that a batch stores for the subject, by spec name."""
     left = {}
     for spec, table in subject._batch.tables.items():
         table.store()
@@ -40,5 +40,5 @@ def stored(subject: Subject) -> dict[str, Any]:
 
 
 def reloaded(subject: Subject) -> Subject:
-    """The subject as the next batch finds it."""
+    """Return the subject with the state that the next batch reads."""
     return new_subject(subject.key, encoded_values=stored(subject))

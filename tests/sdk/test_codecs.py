@@ -1,4 +1,4 @@
-"""What a codec takes comes back through msgpack with the type that it went in with, and nothing is shared."""
+"""A value that is stored and read equals the original, has its type, and shares no object with it."""
 
 import enum
 from collections import OrderedDict, defaultdict
@@ -127,7 +127,7 @@ CONVERTED = {
     "at": attrs.field(type=datetime, converter=parsed),
     "_hidden": attrs.field(type=int, converter=lambda number: number * 2, kw_only=True, alias="hidden"),
     "is_new": attrs.field(type=bool, default=False, validator=only_new, on_setattr=attrs.setters.NO_OP),
-    "told": attrs.field(
+    "label": attrs.field(
         type=str,
         default=attrs.Factory(lambda of: of.name.upper(), takes_self=True),
         converter=attrs.Converter(with_length, takes_self=True),  # type: ignore[call-overload]
@@ -165,11 +165,11 @@ def through_msgpack(type_: Any, value: Any) -> Any:
     return codec.decode(unpack(pack(codec.encode(value))))
 
 
-def comes_back(type_: Any, value: Any) -> None:
-    found = through_msgpack(type_, value)
-    assert found == value
-    assert type(found) is type(value)
-    assert repr(found) == repr(value)
+def assert_read_as_stored(type_: Any, value: Any) -> None:
+    read = through_msgpack(type_, value)
+    assert read == value
+    assert type(read) is type(value)
+    assert repr(read) == repr(value)
 
 
 POINT = Point(1, 2.5)
@@ -267,33 +267,33 @@ EXAMPLES: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("type_", "value"), EXAMPLES, ids=[f"{n}-{type_}" for n, (type_, _) in enumerate(EXAMPLES)])
-def test_a_value_comes_back_with_its_exact_type(type_: Any, value: Any) -> None:
-    comes_back(type_, value)
+def test_a_value_is_read_with_the_exact_type_that_was_stored(type_: Any, value: Any) -> None:
+    assert_read_as_stored(type_, value)
 
 
 @given(st.text())
-def test_texts_come_back(value: str) -> None:
-    comes_back(str, value)
+def test_any_text_is_read_as_it_was_stored(value: str) -> None:
+    assert_read_as_stored(str, value)
 
 
 @given(st.binary())
-def test_bytes_come_back(value: bytes) -> None:
-    comes_back(bytes, value)
+def test_any_bytes_are_read_as_they_were_stored(value: bytes) -> None:
+    assert_read_as_stored(bytes, value)
 
 
 @given(st.integers() | st.integers(-(2**300), 2**300))
-def test_integers_of_any_size_come_back(value: int) -> None:
-    comes_back(int, value)
-    comes_back(Any, [value])
+def test_integers_of_any_size_are_read_as_they_were_stored(value: int) -> None:
+    assert_read_as_stored(int, value)
+    assert_read_as_stored(Any, [value])
 
 
 @given(st.floats())
-def test_floats_come_back(value: float) -> None:
+def test_any_float_is_read_as_it_was_stored(value: float) -> None:
     assert repr(through_msgpack(float, value)) == repr(value)
 
 
 @given(st.decimals())
-def test_decimals_come_back(value: Decimal) -> None:
+def test_any_decimal_is_read_as_it_was_stored(value: Decimal) -> None:
     assert repr(through_msgpack(Decimal, value)) == repr(value)
 
 
@@ -303,21 +303,21 @@ ZONES = st.sampled_from(
 
 
 @given(st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=ZONES))
-def test_datetimes_come_back_in_utc_to_the_microsecond(value: datetime) -> None:
+def test_datetimes_are_read_in_utc_to_the_microsecond(value: datetime) -> None:
     for type_ in (datetime, Any, datetime | None):
-        found = through_msgpack(type_, value)
-        assert found - value == timedelta(0)  # equality is false in the repeated hour of autumn
-        assert found.tzinfo is timezone.utc
+        read = through_msgpack(type_, value)
+        assert read - value == timedelta(0)  # equality is false in the repeated hour of autumn
+        assert read.tzinfo is timezone.utc
 
 
 @given(st.timedeltas())
-def test_timedeltas_come_back(value: timedelta) -> None:
-    comes_back(timedelta, value)
+def test_any_timedelta_is_read_as_it_was_stored(value: timedelta) -> None:
+    assert_read_as_stored(timedelta, value)
 
 
 @given(st.dates())
-def test_dates_come_back(value: date) -> None:
-    comes_back(date, value)
+def test_any_date_is_read_as_it_was_stored(value: date) -> None:
+    assert_read_as_stored(date, value)
 
 
 LEAVES = (
@@ -347,19 +347,21 @@ NESTED = st.recursive(
 
 
 @given(NESTED)
-def test_any_nested_value_comes_back_without_a_declared_type(value: Any) -> None:
-    found = through_msgpack(Any, value)
-    assert found == value
-    assert type(found) is type(value)
+def test_nested_values_without_a_declared_type_are_read_as_they_were_stored(value: Any) -> None:
+    read = through_msgpack(Any, value)
+    assert read == value
+    assert type(read) is type(value)
 
 
 @given(st.dictionaries(st.text(), st.lists(st.tuples(st.integers(), st.none() | st.floats(allow_nan=False)))))
-def test_typed_nested_containers_come_back(value: dict[str, list[tuple[int, float | None]]]) -> None:
-    comes_back(dict[str, list[tuple[int, float | None]]], value)
+def test_nested_containers_with_a_type_are_read_as_they_were_stored(
+    value: dict[str, list[tuple[int, float | None]]],
+) -> None:
+    assert_read_as_stored(dict[str, list[tuple[int, float | None]]], value)
 
 
 @given(st.sets(st.text()))
-def test_a_set_has_one_wire_form_whatever_the_order_it_was_filled_in(value: set[str]) -> None:
+def test_equal_sets_have_the_same_encoded_form(value: set[str]) -> None:
     other = set[str]()
     for member in sorted(value, reverse=True):
         other.add(member)
@@ -386,7 +388,7 @@ MUTATIONS: list[tuple[Any, Callable[[], Any], Callable[[Any], Any]]] = [
 
 
 @pytest.mark.parametrize(("type_", "make", "mutate"), MUTATIONS, ids=[str(type_) for type_, *_ in MUTATIONS])
-def test_the_wire_form_shares_nothing_with_the_value(
+def test_changing_a_value_does_not_change_its_encoded_form(
     type_: Any, make: Callable[[], Any], mutate: Callable[[Any], Any]
 ) -> None:
     codec, value = codec_for(type_), make()
@@ -455,7 +457,7 @@ def test_the_wire_form_shares_nothing_with_the_value(
     ],
     ids=shown,
 )
-def test_a_value_that_does_not_fit_is_refused_with_value_and_type(type_: Any, value: Any) -> None:
+def test_the_error_for_a_value_of_another_type_names_value_and_type(type_: Any, value: Any) -> None:
     with pytest.raises(EncodeError) as caught:
         codec_for(type_).encode(value)
     assert caught.value.value is not None or value is None
@@ -463,14 +465,14 @@ def test_a_value_that_does_not_fit_is_refused_with_value_and_type(type_: Any, va
 
 
 @pytest.mark.parametrize("type_", [datetime, datetime | None, list[datetime], Any, dict[str, Any]])
-def test_a_naive_datetime_is_refused_wherever_it_stands(type_: Any) -> None:
+def test_a_naive_datetime_is_refused_inside_any_container(type_: Any) -> None:
     naive = datetime(2025, 1, 1)
     value = {"a": naive} if type_ == dict[str, Any] else [naive] if type_ == list[datetime] else naive
     with pytest.raises(NaiveTimestampError, match="no time zone"):
         codec_for(type_).encode(value)
 
 
-def test_a_subclass_of_a_scalar_goes_through_as_the_scalar() -> None:
+def test_a_subclass_of_a_scalar_is_stored_as_the_scalar() -> None:
     assert type(through_msgpack(str, Mode.ON)) is str
     assert type(through_msgpack(int, Level.LOW)) is int
     assert type(through_msgpack(float, 1)) is float
@@ -510,7 +512,7 @@ def test_a_subclass_of_a_scalar_goes_through_as_the_scalar() -> None:
     ],
     ids=str,
 )
-def test_a_wire_form_that_does_not_fit_is_refused_with_both(type_: Any, encoded: Any) -> None:
+def test_the_error_for_stored_data_of_another_type_names_data_and_type(type_: Any, encoded: Any) -> None:
     with pytest.raises(StateDecodeError) as caught:
         codec_for(type_).decode(encoded)
     assert ", expected " in str(caught.value)
@@ -518,7 +520,7 @@ def test_a_wire_form_that_does_not_fit_is_refused_with_both(type_: Any, encoded:
 
 
 @pytest.mark.parametrize(
-    ("type_", "told"),
+    ("type_", "reason"),
     [
         (Plain, "attrs class"),
         (list[Plain], "it contains tests.sdk.test_codecs.Plain: use str"),
@@ -536,43 +538,43 @@ def test_a_wire_form_that_does_not_fit_is_refused_with_both(type_: Any, encoded:
     ],
     ids=str,
 )
-def test_a_type_that_cannot_be_carried_is_refused_with_the_reason(type_: Any, told: str) -> None:
+def test_the_error_for_a_type_that_cannot_be_stored_states_the_reason(type_: Any, reason: str) -> None:
     with pytest.raises(UnsupportedTypeError) as caught:
         codec_for(type_)
-    assert told in str(caught.value)
+    assert reason in str(caught.value)
 
 
-def test_a_class_without_a_place_to_be_imported_from_is_refused() -> None:
+def test_a_class_that_cannot_be_imported_is_not_stored_without_a_declared_type() -> None:
     @attrs.frozen
     class Local:
         x: int
 
-    comes_back(Local, Local(1))
+    assert_read_as_stored(Local, Local(1))
     with pytest.raises(EncodeError, match="inside a function"):
         codec_for(Any).encode([Local(1)])
 
 
-def test_a_failed_value_leaves_nothing_in_what_is_packed_next() -> None:
+def test_a_value_that_cannot_be_stored_does_not_affect_the_next_value() -> None:
     for bad in ([1, 2, Plain()], [1, Shape("s", anything=Plain())], {"a": {1: Plain()}}):
         with pytest.raises(CodecError):
             codec_for(Any).encode(bad)
-        comes_back(Any, [1, Shape("s", bare=[2]), 3])
+        assert_read_as_stored(Any, [1, Shape("s", bare=[2]), 3])
 
 
-def test_unknown_extensions_are_told() -> None:
+def test_the_error_for_an_unknown_msgpack_extension_names_its_type() -> None:
     with pytest.raises(StateDecodeError, match="does not support the msgpack extension type 99"):
         unpack(msgpack.packb(msgpack.ExtType(99, b"")))
 
 
 @attrs.frozen
 class PointLater:
-    """`Point` of a later release."""
+    """`Point` in a later release."""
 
     x: int
     z: str = "new"
 
 
-def test_attributes_with_defaults_may_be_added_and_others_removed() -> None:
+def test_a_class_reads_its_values_after_attributes_with_defaults_were_added_and_others_removed() -> None:
     assert codec_for(PointLater).decode(codec_for(Point).encode(POINT)) == PointLater(1)
 
 
@@ -589,7 +591,7 @@ def test_attributes_with_defaults_may_be_added_and_others_removed() -> None:
     ],
     ids=str,
 )
-def test_a_widened_union_reads_what_was_stored_before(narrow: Any, wide: Any, value: Any) -> None:
+def test_a_union_reads_values_that_were_stored_before_it_had_more_types(narrow: Any, wide: Any, value: Any) -> None:
     assert codec_for(wide).decode(codec_for(narrow).encode(value)) == value
 
 
@@ -625,7 +627,7 @@ def nested(depth: int, wrap: Callable[[Any], Any], value: Any) -> Any:
         (Any, lambda inner: [(inner,)], 1),
     ],
 )
-def test_what_holds_itself_comes_back_up_to_a_depth(type_: Any, wrap: Callable[[Any], Any], leaf: Any) -> None:
+def test_classes_tuples_and_sets_can_be_nested_64_deep(type_: Any, wrap: Callable[[Any], Any], leaf: Any) -> None:
     codec = codec_for(type_)
     value = nested(MAX_NESTING - 1, wrap, leaf)
     assert codec.decode(unpack(pack(codec.encode(value)))) == value
@@ -636,7 +638,7 @@ def test_what_holds_itself_comes_back_up_to_a_depth(type_: Any, wrap: Callable[[
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}])
-def test_lists_and_dicts_come_back_up_to_a_depth(wrap: Callable[[Any], Any]) -> None:
+def test_lists_and_dicts_can_be_nested_1024_deep(wrap: Callable[[Any], Any]) -> None:
     codec = codec_for(Any)
     value = nested(300, wrap, 1)
     assert codec.decode(codec.encode(value)) == value
@@ -645,7 +647,7 @@ def test_lists_and_dicts_come_back_up_to_a_depth(wrap: Callable[[Any], Any]) -> 
             codec.encode(nested(depth, wrap, 1))
 
 
-def test_stored_bytes_that_are_nested_too_deep_are_told() -> None:
+def test_stored_data_that_is_nested_too_deeply_is_an_error() -> None:
     tuples = pack([])
     for _ in range(1000):
         tuples = msgpack.packb(msgpack.ExtType(1, b"\x91" + tuples))
@@ -656,26 +658,26 @@ def test_stored_bytes_that_are_nested_too_deep_are_told() -> None:
 
 @pytest.mark.parametrize("moment", [datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2)))])
 @pytest.mark.parametrize("wrap", [lambda moment: moment, lambda moment: {"at": [(moment,)]}, lambda moment: {moment}])
-def test_a_time_that_cannot_be_read_back_is_refused(moment: datetime, wrap: Callable[[Any], Any]) -> None:
+def test_a_time_before_the_year_1_in_utc_cannot_be_stored(moment: datetime, wrap: Callable[[Any], Any]) -> None:
     with pytest.raises(EncodeError, match="before the year 1"):
         pack(wrap(moment))
     value = wrap(datetime.min.replace(tzinfo=timezone.utc))
     assert unpack(pack(value)) == value
 
 
-def test_bytes_that_look_like_such_a_time_are_kept() -> None:
+def test_bytes_that_look_like_a_stored_time_are_read_as_bytes() -> None:
     value = b"\xc7\x0c\xff" + b"\xff" * 12
     assert unpack(pack([value])) == [value]
 
 
 @pytest.mark.parametrize("type_", [str, list[str], str | int, Plant])
-def test_half_a_surrogate_pair_is_refused(type_: Any) -> None:
+def test_a_text_with_half_a_surrogate_pair_is_refused(type_: Any) -> None:
     value: Any = {list[str]: ["\ud800"], Plant: Plant("\ud800")}.get(type_, "\ud800")
     with pytest.raises(EncodeError, match="surrogates not allowed"):
         codec_for(type_).encode(value)
 
 
-def test_fields_that_a_class_makes_itself_are_kept() -> None:
+def test_fields_that_are_not_arguments_of_a_class_are_stored() -> None:
     basket = Basket(NOON)
     basket.count, basket.rest = 3, [NOON]
     back = through_msgpack(Basket[datetime], basket)
@@ -700,21 +702,21 @@ def test_converters_and_validators_do_not_run_when_a_value_is_read(slots: bool, 
     object.__setattr__(value, "is_new", True)
     back = through_msgpack(converted, value)
     assert back == value
-    assert (back.at, back._hidden, back.told, back.later) == (NOON, 6, "NOON 4", [4])
+    assert (back.at, back._hidden, back.label, back.later) == (NOON, 6, "NOON 4", [4])
     if cache_hash:
         object.__setattr__(back, "later", ())
         assert hash(back) == hash(back)
     older = codec_for(converted).encode(value)
-    for name in ("is_new", "told", "later"):
+    for name in ("is_new", "label", "later"):
         del older[name]
     read = codec_for(converted).decode(older)
-    assert (read.is_new, read.told, read.later) == (False, "NOON 4", [])
+    assert (read.is_new, read.label, read.later) == (False, "NOON 4", [])
     del older["at"]
     with pytest.raises(StateDecodeError, match="'at' is missing"):
         codec_for(converted).decode(older)
 
 
-def test_what_a_class_does_to_its_fields_when_it_is_made_is_not_done_again_to_what_is_read() -> None:
+def test_post_init_and_converters_do_not_change_fields_of_a_value_that_is_read() -> None:
     @attrs.define
     class Doubled:
         numbers: list[int]
@@ -733,7 +735,7 @@ def test_what_a_class_does_to_its_fields_when_it_is_made_is_not_done_again_to_wh
     assert (older.numbers, older.sums) == ([5], [10])
 
 
-def test_a_class_that_begins_or_is_made_in_its_own_way_is_made_so_when_it_is_read() -> None:
+def test_a_class_with_its_own_init_or_pre_init_is_made_by_calling_it_when_a_value_is_read() -> None:
     @attrs.define(init=False)
     class Own:
         number: int = attrs.field(converter=abs)
@@ -752,7 +754,7 @@ def test_a_class_that_begins_or_is_made_in_its_own_way_is_made_so_when_it_is_rea
     assert vars(through_msgpack(Begins, Begins(-3))) == {"begun": True, "number": 3}
 
 
-def test_a_field_that_a_class_makes_itself_of_what_cannot_be_stored_is_refused() -> None:
+def test_a_field_whose_type_cannot_be_stored_is_refused_even_if_it_is_not_an_argument() -> None:
     @dataclass
     class Locked:
         plain: Plain = field(init=False, default_factory=Plain)

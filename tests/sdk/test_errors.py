@@ -107,13 +107,13 @@ def public_errors() -> set[type]:
     return {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AmadouError)}
 
 
-def test_every_error_is_among_the_examples_and_in_the_tree_at_the_top() -> None:
+def test_every_error_has_an_example_here_and_a_place_in_the_tree_of_the_errors_module() -> None:
     assert {type(example) for example in EXAMPLES} == public_errors()
     assert [kind.__name__ for kind in public_errors() if kind.__name__ not in (errors.__doc__ or "")] == []
 
 
 class OutsideError(AmadouError):
-    """As others write them: a parameter by keyword alone, one that is not kept, one that is kept under another name."""
+    """A third party's error. One parameter is keyword-only, one is no attribute, one has another name as attribute."""
 
     def __init__(self, place: str, *, size: int, unit: str = "m") -> None:
         self.where = place
@@ -132,7 +132,7 @@ OTHERS = [OutsideError("the room", size=5), OutsideSystemError("a/b")]
 
 @pytest.mark.parametrize("error", [*EXAMPLES, *OTHERS], ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("way", [pickled, copy, deepcopy], ids=lambda way: way.__name__)
-def test_an_error_comes_through_pickle_and_copy_with_its_text_and_attributes(
+def test_a_pickled_or_copied_error_has_the_same_text_and_attributes(
     error: AmadouError, way: Callable[[Any], Any]
 ) -> None:
     again = way(error)
@@ -143,7 +143,7 @@ def test_an_error_comes_through_pickle_and_copy_with_its_text_and_attributes(
     assert vars(again) == vars(error)
 
 
-def test_a_callback_error_shows_the_users_traceback_first_then_what_was_in_hand() -> None:
+def test_a_callback_error_shows_the_users_traceback_then_source_key_record_and_watermark() -> None:
     assert str(CallbackError(**CALLBACK)) == (  # type: ignore[arg-type]
         "Traceback (most recent call last):\n"
         '  File "views.py", line 5, in on_event\n'
@@ -157,7 +157,7 @@ def test_a_callback_error_shows_the_users_traceback_first_then_what_was_in_hand(
     )
 
 
-def test_a_callback_error_that_comes_again_after_pickle_still_shows_the_traceback() -> None:
+def test_a_pickled_callback_error_shows_the_users_traceback() -> None:
     error = CallbackError(**CALLBACK)  # type: ignore[arg-type]
     error.__cause__ = ValueError("no")
     assert "views.py" in str(pickle.loads(pickle.dumps(error)))
@@ -167,7 +167,7 @@ def test_a_job_error_lists_its_problems() -> None:
     assert str(JobError("views", ("first", "second"))) == "job 'views' cannot run:\n  - first\n  - second"
 
 
-def test_long_values_are_cut_in_messages_and_whole_in_attributes() -> None:
+def test_long_values_are_cut_in_the_messages_of_errors_and_complete_in_their_attributes() -> None:
     error = EncodeError("x" * 5000, int)
     assert len(str(error)) < 300
     assert error.value == "x" * 5000

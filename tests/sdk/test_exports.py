@@ -1,4 +1,4 @@
-"""What the three packages export, what they may import, and that importing them stays cheap."""
+"""The exports of the three packages, the imports that they may use, and the cost of importing them."""
 
 import ast
 import subprocess
@@ -39,7 +39,7 @@ PUBLIC = {
 """The public modules of the SDK and the names that others may import from them."""
 
 
-def test_amadou_exports() -> None:
+def test_amadou_exports_these_names() -> None:
     assert amadou.__all__ == [
         "AmadouError",
         "BatchReport",
@@ -121,25 +121,25 @@ def test_amadou_exports() -> None:
         amadou_plugins,
     ],
 )
-def test_what_is_exported_exists(package: object) -> None:
+def test_exported_names_exist(package: object) -> None:
     names = getattr(package, "__all__", [])
     assert names == sorted(names)
     assert [name for name in names if not hasattr(package, name)] == []
 
 
 def test_the_sdk_imports_neither_pyspark_nor_the_other_roots() -> None:
-    """Except for three modules for connectors on Spark, which nothing in the SDK imports."""
+    """Three modules for connectors on Spark may import pyspark; no other module of the SDK imports them."""
     forbidden = {"pyspark", "amadou_runtime", "amadou_plugins"}
-    found = list(imports_of("amadou"))
-    assert {(path, top(module)) for path, module, _ in found if top(module) in forbidden} == {
+    imports = list(imports_of("amadou"))
+    assert {(path, top(module)) for path, module, _ in imports if top(module) in forbidden} == {
         ("data_source.py", "pyspark"),
         ("remote_files.py", "pyspark"),
         ("spark_versions.py", "pyspark"),
     }
-    assert [path for path, module, _ in found if module in ("amadou.data_source", "amadou.remote_files")] == []
+    assert [path for path, module, _ in imports if module in ("amadou.data_source", "amadou.remote_files")] == []
 
 
-def test_plugins_import_only_what_a_third_party_could() -> None:
+def test_plugins_import_only_public_names_of_the_sdk() -> None:
     wrong = []
     for path, module, names in imports_of("amadou_plugins"):
         if top(module) == "amadou_runtime":
@@ -151,7 +151,7 @@ def test_plugins_import_only_what_a_third_party_could() -> None:
     assert wrong == []
 
 
-def test_the_runtime_uses_of_the_sdk_what_public_modules_and_amadou_engine_offer() -> None:
+def test_the_runtime_imports_only_public_modules_and_amadou_engine_from_the_sdk() -> None:
     offered = {**PUBLIC, "amadou.engine": {*amadou.engine.__all__}, "amadou.hookspecs": {*vars(amadou.hookspecs)}}
     wrong = [
         (path, module, name)
@@ -164,7 +164,7 @@ def test_the_runtime_uses_of_the_sdk_what_public_modules_and_amadou_engine_offer
 
 
 @pytest.mark.parametrize("package", ["amadou_runtime", "amadou_plugins"])
-def test_no_underscore_attribute_of_the_sdk_is_used_elsewhere(package: str) -> None:
+def test_private_names_of_the_sdk_are_not_used_elsewhere(package: str) -> None:
     private, own = private_names("amadou"), private_names(package)
     reached = [
         f"{path.name}:{node.lineno} {node.attr}"
@@ -176,29 +176,29 @@ def test_no_underscore_attribute_of_the_sdk_is_used_elsewhere(package: str) -> N
 
 
 def private_names(package: str) -> set[str]:
-    """The attributes and functions with an underscore that a package defines."""
-    found: set[str] = set()
+    """Return the private attributes and functions that a package defines."""
+    names: set[str] = set()
     for path in ROOTS[package].rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.FunctionDef() | ast.ClassDef():
-                    found.add(node.name)
+                    names.add(node.name)
                 case ast.Attribute(ctx=ast.Store()):
-                    found.add(node.attr)
+                    names.add(node.attr)
                 case ast.Name(ctx=ast.Store()):
-                    found.add(node.id)
-    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+                    names.add(node.id)
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
 
 
 @pytest.mark.parametrize("package", ROOTS)
-def test_importing_a_package_loads_nothing_heavy(package: str) -> None:
+def test_importing_a_package_does_not_import_large_libraries(package: str) -> None:
     script = f"import sys, {package}; print(sorted({{'pyspark', 'pandas', 'pyarrow', 'cattrs'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 def imports_of(package: str) -> Iterator[tuple[str, str, list[str]]]:
-    """The imports of a package's files, lazy ones too: file, module and, for `from` imports, the names."""
+    """Yield the imports of a package's files, also lazy ones: file, module and, for `from` imports, the names."""
     root = ROOTS[package]
     for path in sorted(root.rglob("*.py")):
         file = str(path.relative_to(root))

@@ -29,7 +29,7 @@ _SINK = MemorySink()
 
 
 class Counter(Handler):
-    """A handler without mistakes."""
+    """A valid handler."""
 
     total = ValueSpec(int, default=0)
     by_name = MapSpec(str, int)
@@ -43,7 +43,7 @@ class Counter(Handler):
 
 
 def job(handler: Any = None, **settings: Any) -> Job:
-    """A job without mistakes but for what the test gives."""
+    """Make a job that is valid except for the test's settings."""
     settings = {"sources": {"in": MemorySource()}, "sinks": {"sums": MemorySink()}, **settings}
     return Job(settings.pop("name", "counter"), handler or Counter(), **settings)
 
@@ -61,7 +61,7 @@ sys.modules["nowhere"] = ModuleType("nowhere")
 
 
 def handler_with(**attributes: Any) -> Handler:
-    """An instance of a `Counter` with other attributes on its class."""
+    """Make an instance of a subclass of `Counter` with these attributes on the class."""
     return type("Odd", (Counter,), attributes)()  # type: ignore[no-any-return]
 
 
@@ -76,11 +76,11 @@ class Shared(Handler):
 
 
 async def waiting(*_: Any) -> None:
-    """Is of no use as a callback."""
+    """Cannot be a callback, because no one awaits it."""
 
 
 def yielding(*_: Any) -> Any:
-    """Does nothing when it is called, as a callback would be."""
+    """Cannot be a callback, because a call only makes a generator."""
     yield
 
 
@@ -88,7 +88,7 @@ class Silent(Handler):
     pass
 
 
-def test_a_job_knows_its_specs_and_ports() -> None:
+def test_a_job_lists_the_specs_and_ports_of_its_handler() -> None:
     made = job()
     assert list(made.specs) == ["total", "by_name"]
     assert list(made.ports) == ["sums"]
@@ -96,24 +96,24 @@ def test_a_job_knows_its_specs_and_ports() -> None:
     made.validate()
 
 
-def test_a_job_that_diverts_or_goes_on_has_ports_for_it_with_or_without_sinks() -> None:
+def test_jobs_that_divert_late_events_or_write_dead_letters_have_ports_for_them() -> None:
     assert list(job(late_events="divert", on_error="dead_letter").ports) == ["sums", "late_events", "dead_letters"]
     sinks = {"sums": MemorySink(), "dead_letters": MemorySink()}
     assert list(job(sinks=sinks, on_error="dead_letter").ports) == ["sums", "dead_letters"]
 
 
-def test_specs_are_inherited_and_may_be_replaced() -> None:
+def test_a_handler_inherits_specs_and_can_replace_them() -> None:
     made = job(handler_with(total=ValueSpec(str), more=ValueSpec(int)))
     assert sorted(made.specs) == ["by_name", "more", "total"]
     assert made.specs["total"].type is str
 
 
-def test_a_handler_with_the_callback_has_timers() -> None:
+def test_a_job_has_timers_if_its_handler_defines_on_timer_expired() -> None:
     assert job(handler_with(on_timer_expired=lambda self, subject, timestamp: None)).has_timers
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reason"),
     [
         ({"name": ""}, "the name must be a non-blank string, not ''"),
         ({"name": 5}, "the name must be a non-blank string, not 5"),
@@ -248,12 +248,12 @@ def test_a_handler_with_the_callback_has_timers() -> None:
     ],
     ids=shown,
 )
-def test_a_mistake_is_named(settings: dict[str, Any], told: str) -> None:
+def test_the_error_for_an_invalid_job_names_the_mistake(settings: dict[str, Any], reason: str) -> None:
     (problem,) = problems_of(**settings)
-    assert told in problem
+    assert reason in problem
 
 
-def test_a_nameless_spec_of_an_instance_is_named_by_its_attribute() -> None:
+def test_the_error_for_a_spec_without_a_name_names_its_attribute() -> None:
     handler = Counter()
     handler.extra = ValueSpec(int)  # type: ignore[attr-defined]
     assert problems_of(handler) == ("Counter.extra has no name: pass name= to a spec that is created at run time",)
@@ -264,14 +264,14 @@ def test_a_port_and_a_state_cannot_share_a_name() -> None:
     assert "the name 'sums' is used by 2 specs" in problem
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_the_error_for_an_invalid_job_lists_all_mistakes() -> None:
     problems = problems_of(
         handler_with(odd=ValueSpec(complex)), name="", sinks={"sum": MemorySink()}, watermark_delay=-1, key_groups=0
     )
     assert len(problems) == 6
 
 
-def test_a_handler_without_anything_is_told_what_to_define() -> None:
+def test_the_error_for_an_empty_handler_lists_the_methods_to_define() -> None:
     problems = problems_of(Silent(), sinks={})
     assert [problem.partition(" has ")[2] or problem.partition("define")[2] for problem in problems] == [
         "no on_event(self, subject, event): define it",
@@ -279,7 +279,7 @@ def test_a_handler_without_anything_is_told_what_to_define() -> None:
     ]
 
 
-def test_a_source_may_bring_its_own_key_event() -> None:
+def test_a_source_with_a_key_event_needs_no_key_event_of_the_handler() -> None:
     class OnlyEvents(Counter):
         key_event = Handler.key_event  # type: ignore[assignment]
 
@@ -288,11 +288,11 @@ def test_a_source_may_bring_its_own_key_event() -> None:
 
 
 @pytest.mark.parametrize("delay", [5, 5.0, timedelta(seconds=5)])
-def test_a_delay_is_a_timedelta_or_seconds(delay: Any) -> None:
+def test_the_watermark_delay_can_be_a_timedelta_or_a_number_of_seconds(delay: Any) -> None:
     assert job(watermark_delay=delay).watermark_delay == timedelta(seconds=5)
 
 
-def test_a_job_is_frozen() -> None:
+def test_a_job_cannot_be_changed() -> None:
     made = job()
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         made.name = "other"  # type: ignore[misc]
@@ -306,7 +306,7 @@ def test_a_job_can_be_pickled() -> None:
     assert made.watermark_delay == timedelta(seconds=5)
 
 
-def test_parameters_are_found_everywhere_and_filled_in_a_copy() -> None:
+def test_with_params_fills_parameters_of_settings_and_attributes_in_a_copy_of_the_job() -> None:
     handler = Counter()
     handler.limit = Param("LIMIT", type=int)  # type: ignore[attr-defined]
     made = job(handler, watermark_delay=Param("DELAY", default=1.5, type=float), key_groups=Param("GROUPS", type=int))
@@ -318,7 +318,7 @@ def test_parameters_are_found_everywhere_and_filled_in_a_copy() -> None:
     assert isinstance(made.handler.limit, Param)  # type: ignore[attr-defined]
 
 
-def test_a_parameter_may_stand_on_the_class() -> None:
+def test_a_parameter_can_be_an_attribute_of_the_handlers_class() -> None:
     handler = handler_with(limit=Param("LIMIT", type=int), other=Param("OTHER", default=0))
     made = job(handler)
     assert sorted(param.name for param in made.params) == ["LIMIT", "OTHER"]
@@ -327,7 +327,7 @@ def test_a_parameter_may_stand_on_the_class() -> None:
     assert isinstance(type(handler).limit, Param)  # type: ignore[attr-defined]
 
 
-def test_parameters_may_be_values_of_a_mapping() -> None:
+def test_parameters_can_be_values_of_a_mapping() -> None:
     handler = Counter()
     handler.limits = {"a": Param("LIMIT", type=int), "b": 2}  # type: ignore[attr-defined]
     made = job(handler)
@@ -339,7 +339,7 @@ def test_parameters_may_be_values_of_a_mapping() -> None:
         made.with_params()
 
 
-def test_missing_unreadable_and_unknown_parameters_are_told_at_once() -> None:
+def test_one_error_lists_missing_invalid_and_unknown_parameters() -> None:
     made = job(watermark_delay=Param("DELAY", type=float), key_groups=Param("GROUPS", type=int))
     with pytest.raises(ParamError) as caught:
         made.with_params({"GROUPS": "many", "GROUP": "5"})
@@ -348,20 +348,20 @@ def test_missing_unreadable_and_unknown_parameters_are_told_at_once() -> None:
     assert sorted(re.findall("[A-Z]+", problem)[0] for problem in others) == ["DELAY", "GROUPS"]
 
 
-def test_a_parameter_is_checked_like_any_setting() -> None:
+def test_the_value_of_a_parameter_is_checked_like_a_setting_without_one() -> None:
     with pytest.raises(JobError, match="key_groups must be"):
         job(key_groups=Param("GROUPS", type=int)).with_params({"GROUPS": "0"})
 
 
-def test_a_name_of_a_source_that_is_not_a_string_is_a_mistake_beside_others() -> None:
+def test_the_name_of_a_source_must_be_a_string() -> None:
     with pytest.raises(JobError, match="a name in sources must be a non-empty string, not 1") as caught:
         job(sources={1: MemorySource()}, dependencies=[DependsOn("a", on="b")])
     assert "(sources: 1)" in str(caught.value)
 
 
-def test_dependencies_take_parameters() -> None:
+def test_the_threshold_of_a_dependency_can_be_a_parameter() -> None:
     threshold = Param("THRESHOLD", type=timedelta)
     waiting = job(sources=TWO, dependencies=[DependsOn("in", on="other", threshold=threshold)])
     assert [param.name for param in waiting.params] == ["THRESHOLD"]
-    (given,) = waiting.with_params({"THRESHOLD": "90"}).dependencies
-    assert given.threshold == timedelta(seconds=90)
+    (dependency,) = waiting.with_params({"THRESHOLD": "90"}).dependencies
+    assert dependency.threshold == timedelta(seconds=90)

@@ -1,4 +1,4 @@
-"""A `ListState` is a list, through serialization."""
+"""`ListState` behaves like a list, also after its items are stored and read."""
 
 import operator
 from collections.abc import MutableSequence
@@ -30,7 +30,7 @@ def numbers(subject: Subject) -> ListState[int]:
     return Handler.numbers.state_for(subject)
 
 
-def test_a_list_is_a_mutable_sequence(numbers: ListState[int]) -> None:
+def test_a_list_state_is_a_mutable_sequence(numbers: ListState[int]) -> None:
     assert isinstance(numbers, MutableSequence)
     assert (list(numbers), len(numbers), bool(numbers), numbers == []) == ([], 0, False, True)
     numbers.extend([3, 1, 2])
@@ -40,41 +40,41 @@ def test_a_list_is_a_mutable_sequence(numbers: ListState[int]) -> None:
     assert (numbers.pop(), numbers.pop(0), list(reversed(numbers))) == (2, 3, [1])
 
 
-def test_what_is_missing_is_an_index_error(numbers: ListState[int]) -> None:
+def test_reading_or_removing_an_item_that_does_not_exist_raises_an_index_error(numbers: ListState[int]) -> None:
     for touch in (lambda: numbers[0], numbers.pop, lambda: operator.delitem(numbers, 0)):
         with pytest.raises(IndexError):
             touch()
 
 
-def test_an_item_that_does_not_fit_is_refused_and_changes_nothing(subject: Subject, numbers: ListState[int]) -> None:
+def test_an_item_of_another_type_is_refused(subject: Subject, numbers: ListState[int]) -> None:
     numbers.append(1)
-    deeds = [
+    changes = [
         lambda: numbers.append("2"),  # type: ignore[arg-type]
         lambda: numbers.extend([2, "3"]),  # type: ignore[list-item]
         lambda: numbers.insert(0, None),  # type: ignore[arg-type]
         lambda: operator.setitem(numbers, 0, 1.5),  # type: ignore[call-overload]
         lambda: operator.setitem(numbers, slice(0, 1), [2, b""]),  # type: ignore[call-overload]
     ]
-    for deed in deeds:
+    for change in changes:
         with pytest.raises(EncodeError, match="numbers") as caught:
-            deed()
+            change()
         assert (caught.value.spec, caught.value.key) == ("numbers", "k")
     assert numbers == [1]
 
 
-def test_items_come_back_as_they_were_and_without_aliasing(subject: Subject) -> None:
+def test_changing_an_item_after_it_was_added_or_read_does_not_change_the_list(subject: Subject) -> None:
     Handler.times.state_for(subject).append(START)
-    kept = [1]
+    inner = [1]
     lists = Handler.lists.state_for(subject)
-    lists.append(kept)
-    kept.append(2)
+    lists.append(inner)
+    inner.append(2)
     lists[0].append(3)
     again = reloaded(subject)
     assert Handler.times.state_for(again) == [START]
     assert Handler.lists.state_for(again) == [[1]]
 
 
-def test_an_empty_list_leaves_nothing(subject: Subject, numbers: ListState[int]) -> None:
+def test_an_empty_list_is_not_stored(subject: Subject, numbers: ListState[int]) -> None:
     numbers.append(1)
     assert stored(subject) == {"numbers": [1]}
     numbers.clear()
@@ -97,7 +97,9 @@ def test_an_empty_list_leaves_nothing(subject: Subject, numbers: ListState[int])
         lambda numbers: numbers.clear(),
     ],
 )
-def test_each_change_alone_is_stored(subject: Subject, numbers: ListState[int], change: Any) -> None:
+def test_each_method_that_changes_a_list_stores_the_change(
+    subject: Subject, numbers: ListState[int], change: Any
+) -> None:
     numbers.extend([1, 2, 3])
     again = reloaded(subject)
     change(Handler.numbers.state_for(again))
@@ -106,28 +108,28 @@ def test_each_change_alone_is_stored(subject: Subject, numbers: ListState[int], 
     assert stored(again).get("numbers", []) == expected
 
 
-def test_an_untouched_list_is_not_written(subject: Subject) -> None:
+def test_a_list_that_was_only_read_is_not_written_again(subject: Subject) -> None:
     Handler.numbers.state_for(subject).append(1)
     again = reloaded(subject)
     assert Handler.numbers.state_for(again)[0] == 1
     assert again._batch.tables["numbers"].unstored() == []
 
 
-@pytest.mark.parametrize(("encoded", "told"), [({}, "found {}, expected list"), (["one"], "'one'")])
-def test_stored_items_of_another_type_are_told(encoded: Any, told: str) -> None:
+@pytest.mark.parametrize(("encoded", "reason"), [({}, "found {}, expected list"), (["one"], "'one'")])
+def test_the_error_for_stored_items_of_another_type_names_spec_and_key(encoded: Any, reason: str) -> None:
     subject = new_subject(encoded_values={"numbers": encoded})
-    with pytest.raises(StateDecodeError, match=told) as caught:
+    with pytest.raises(StateDecodeError, match=reason) as caught:
         list(Handler.numbers.state_for(subject))
     assert (caught.value.spec, caught.value.key) == ("numbers", "k")
 
 
-def test_a_type_that_cannot_be_stored_is_refused() -> None:
+def test_a_list_of_a_type_that_cannot_be_stored_is_refused() -> None:
     with pytest.raises(UnsupportedTypeError):
         ListSpec(complex).check()
 
 
 class LikeAList(RuleBasedStateMachine):
-    """Does to a list state and to a list the same."""
+    """Applies the same changes to a list state and to a list."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,12 +42,12 @@ def counts(subject: Subject) -> MapState[str, int]:
     return Handler.counts.state_for(subject)
 
 
-def test_a_map_is_a_mutable_mapping(counts: MapState[str, int]) -> None:
+def test_a_map_state_is_a_mutable_mapping(counts: MapState[str, int]) -> None:
     assert isinstance(counts, MutableMapping)
     assert (dict(counts), len(counts), bool(counts), list(counts)) == ({}, 0, False, [])
 
 
-def test_entries_are_written_read_and_removed(counts: MapState[str, int]) -> None:
+def test_entries_of_a_map_are_written_read_and_removed(counts: MapState[str, int]) -> None:
     counts["a"] = 1
     counts["b"] = counts.get("b", 5) + 1
     assert (counts["a"], counts["b"], "a" in counts, "c" in counts) == (1, 6, True, False)
@@ -60,7 +60,7 @@ def test_entries_are_written_read_and_removed(counts: MapState[str, int]) -> Non
     assert counts == {}
 
 
-def test_what_is_missing_is_a_key_error_with_the_key(counts: MapState[str, int]) -> None:
+def test_reading_or_removing_an_entry_that_does_not_exist_raises_a_key_error(counts: MapState[str, int]) -> None:
     counts["b"] = 1
     for touch in (lambda: counts["a"], lambda: counts.pop("a"), lambda: operator.delitem(counts, "a")):
         with pytest.raises(KeyError, match="'a'"):
@@ -70,7 +70,7 @@ def test_what_is_missing_is_a_key_error_with_the_key(counts: MapState[str, int])
         counts.popitem()
 
 
-def test_views_show_the_entries_in_the_order_of_insertion(counts: MapState[str, int]) -> None:
+def test_keys_values_and_items_are_in_order_of_insertion(counts: MapState[str, int]) -> None:
     counts.update({"b": 2}, a=1)
     counts["b"] = 3
     assert list(counts.items()) == [("b", 3), ("a", 1)]
@@ -80,7 +80,7 @@ def test_views_show_the_entries_in_the_order_of_insertion(counts: MapState[str, 
     assert counts.keys() & {"a"} == {"a"}
 
 
-def test_setdefault_update_and_popitem_do_as_a_dict_does(counts: MapState[str, int]) -> None:
+def test_setdefault_update_and_popitem_behave_as_those_of_a_dict(counts: MapState[str, int]) -> None:
     assert counts.setdefault("a", 1) == 1
     assert counts.setdefault("a", 2) == 1
     counts.update([("b", 2)])
@@ -88,7 +88,7 @@ def test_setdefault_update_and_popitem_do_as_a_dict_does(counts: MapState[str, i
     assert counts == {"a": 1}
 
 
-def test_maps_are_equal_to_mappings_with_the_same_entries(counts: MapState[str, int]) -> None:
+def test_a_map_equals_mappings_with_the_same_entries(counts: MapState[str, int]) -> None:
     other = Handler.counts.state_for(new_subject("other"))
     counts["a"] = other["a"] = 1
     assert counts == {"a": 1}
@@ -98,7 +98,7 @@ def test_maps_are_equal_to_mappings_with_the_same_entries(counts: MapState[str, 
     assert counts != {"a": 2}
 
 
-def test_a_map_cannot_change_while_it_is_read(counts: MapState[str, int]) -> None:
+def test_changing_a_map_during_iteration_is_an_error(counts: MapState[str, int]) -> None:
     counts.update(a=1, b=2)
     keys = iter(counts)
     del counts[next(keys)]
@@ -106,7 +106,7 @@ def test_a_map_cannot_change_while_it_is_read(counts: MapState[str, int]) -> Non
         next(keys)
 
 
-def test_entries_are_there_in_the_next_batch(subject: Subject) -> None:
+def test_entries_of_a_map_are_read_in_the_next_batch(subject: Subject) -> None:
     Handler.counts.state_for(subject).update(a=1, b=2)
     again = reloaded(subject)
     assert Handler.counts.state_for(again) == {"a": 1, "b": 2}
@@ -126,7 +126,9 @@ def test_entries_are_there_in_the_next_batch(subject: Subject) -> None:
         lambda counts: counts.clear(),
     ],
 )
-def test_each_change_alone_is_stored(subject: Subject, counts: MapState[str, int], change: Any) -> None:
+def test_each_method_that_changes_a_map_stores_the_change(
+    subject: Subject, counts: MapState[str, int], change: Any
+) -> None:
     counts.update({"a": 1, "b": 2})
     again = reloaded(subject)
     change(Handler.counts.state_for(again))
@@ -135,7 +137,7 @@ def test_each_change_alone_is_stored(subject: Subject, counts: MapState[str, int
     assert stored(again).get("counts", {}) == expected
 
 
-def test_an_empty_map_leaves_nothing(subject: Subject, counts: MapState[str, int]) -> None:
+def test_an_empty_map_is_not_stored(subject: Subject, counts: MapState[str, int]) -> None:
     for remove in (counts.clear, lambda: counts.pop("a"), counts.popitem, lambda: counts.__delitem__("a")):
         counts["a"] = 1
         assert stored(subject) == {"counts": {"a": 1}}
@@ -143,7 +145,7 @@ def test_an_empty_map_leaves_nothing(subject: Subject, counts: MapState[str, int
         assert stored(subject) == {}
 
 
-def test_reading_marks_nothing_as_changed() -> None:
+def test_a_map_that_was_only_read_is_not_written_again() -> None:
     subject = new_subject(encoded_values={"counts": {"a": 1}})
     counts = Handler.counts.state_for(subject)
     assert (counts["a"], counts.get("b"), "b" in counts, counts.pop("b", 0), dict(counts)) == (
@@ -158,7 +160,7 @@ def test_reading_marks_nothing_as_changed() -> None:
     assert counts._changed
 
 
-def test_changing_a_value_in_place_stores_nothing(subject: Subject) -> None:
+def test_changing_a_value_of_a_map_in_place_does_not_change_the_stored_value(subject: Subject) -> None:
     state = Handler.by_time.state_for(subject)
     value = [1]
     state[START] = value
@@ -169,7 +171,7 @@ def test_changing_a_value_in_place_stores_nothing(subject: Subject) -> None:
     assert state == {START: [1]}
 
 
-def test_a_key_is_found_under_every_zone(subject: Subject) -> None:
+def test_a_time_as_key_of_a_map_is_found_in_every_time_zone(subject: Subject) -> None:
     state = Handler.by_time.state_for(subject)
     state[START.astimezone(timezone(timedelta(hours=2)))] = [1]
     assert state[START] == [1]
@@ -195,7 +197,7 @@ KEY_TYPES: list[tuple[Any, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("key_type", "keys"), KEY_TYPES, ids=[str(key_type) for key_type, _ in KEY_TYPES])
-def test_keys_of_many_types_stay_apart_and_come_back(key_type: Any, keys: list[Any]) -> None:
+def test_keys_of_a_map_are_read_with_their_exact_types(key_type: Any, keys: list[Any]) -> None:
     spec = MapSpec(key_type, int, name="m")
     spec.check()
     subject = new_subject()
@@ -208,7 +210,7 @@ def test_keys_of_many_types_stay_apart_and_come_back(key_type: Any, keys: list[A
 
 
 class MapLikeDict(RuleBasedStateMachine):
-    """Does the same to a map and to a dict, and cuts batches in between."""
+    """Applies the same changes to a map and to a dict, and ends batches in between."""
 
     keys = st.integers(0, 5).map(lambda number: Point(number, 0))
 
@@ -280,13 +282,13 @@ def outcome(touch: Callable[[Any], Any], mapping: Any) -> Any:
 
 
 @given(st.dictionaries(st.datetimes(timezones=st.just(timezone.utc)), st.lists(st.integers())))
-def test_any_map_comes_back(entries: dict[datetime, list[int]]) -> None:
+def test_any_map_is_read_as_it_was_stored(entries: dict[datetime, list[int]]) -> None:
     subject = new_subject()
     Handler.by_time.state_for(subject).update(entries)
     assert Handler.by_time.state_for(reloaded(subject)) == entries
 
 
-def test_a_key_or_value_that_does_not_fit_names_spec_and_key(counts: MapState[str, int]) -> None:
+def test_the_error_for_a_key_or_value_of_another_type_names_spec_and_key(counts: MapState[str, int]) -> None:
     counts["a"] = 1
     wrong: Any = counts
     with pytest.raises(EncodeError, match="counts: cannot store 'one' ") as caught:
@@ -301,19 +303,19 @@ def test_a_key_or_value_that_does_not_fit_names_spec_and_key(counts: MapState[st
 
 
 @pytest.mark.parametrize("touch", [lambda m: m["a"], lambda m: m.get("a"), lambda m: m.pop("a"), lambda m: m.popitem()])
-def test_a_stored_value_that_cannot_be_read_stays(touch: Callable[[Any], Any]) -> None:
+def test_a_stored_value_that_cannot_be_read_stays_in_the_map(touch: Callable[[Any], Any]) -> None:
     subject = new_subject(encoded_values={"counts": {"a": "one"}})
     with pytest.raises(StateDecodeError, match="state 'counts' of key 'k': found 'one', expected int"):
         touch(Handler.counts.state_for(subject))
     assert stored(subject) == {"counts": {"a": "one"}}
 
 
-def test_stored_state_that_is_no_map_is_told() -> None:
+def test_stored_state_that_is_not_a_map_is_an_error() -> None:
     with pytest.raises(StateDecodeError, match="state 'counts' of key 'k': found 5, expected dict"):
         Handler.counts.state_for(new_subject(encoded_values={"counts": 5}))
 
 
-def test_check_finds_types_that_cannot_be_stored() -> None:
+def test_a_map_of_types_that_cannot_be_stored_is_refused() -> None:
     with pytest.raises(UnsupportedTypeError, match="complex"):
         MapSpec(complex, int).check()
     with pytest.raises(UnsupportedTypeError, match="complex"):
@@ -323,7 +325,7 @@ def test_check_finds_types_that_cannot_be_stored() -> None:
             MapSpec(unhashable, int).check()
 
 
-def test_specs_and_states_show_themselves(counts: MapState[str, int]) -> None:
+def test_the_repr_of_a_map_shows_types_and_entries(counts: MapState[str, int]) -> None:
     counts["a"] = 1
     assert repr(Handler.counts) == "MapSpec(str → int)"
     assert repr(counts) == "MapState('counts', {'a': 1})"

@@ -8,8 +8,8 @@ def batch(number: int, run: str = "run", port: str = "port") -> SinkBatch:
     return SinkBatch(run, "job", port, number, codec_for(tuple[int, str]))
 
 
-def bring(sink: MemorySink, into: SinkBatch, *parts: list[Any]) -> None:
-    """Write and commit a batch as an engine does."""
+def write_and_commit(sink: MemorySink, into: SinkBatch, *parts: list[Any]) -> None:
+    """Write and commit a batch like an engine."""
     finished = []
     for number, values in enumerate(parts):
         writer = sink.open(into, f"{number:05}")
@@ -19,7 +19,7 @@ def bring(sink: MemorySink, into: SinkBatch, *parts: list[Any]) -> None:
     sink.commit(into, finished)
 
 
-def test_a_source_gives_its_records_in_their_order() -> None:
+def test_a_memory_source_returns_its_records_in_order() -> None:
     source = MemorySource(iter([3, 1]))
     source.add(2, 5)
     assert source.records() == [3, 1, 2, 5]
@@ -27,39 +27,39 @@ def test_a_source_gives_its_records_in_their_order() -> None:
     assert repr(source) == "MemorySource(4 records)"
 
 
-def test_a_source_hands_out_a_list_of_its_own() -> None:
+def test_changing_the_list_of_records_does_not_change_the_memory_source() -> None:
     source = MemorySource([1])
     source.records().append(2)
     assert source.records() == [1]
 
 
-def test_a_sink_keeps_values_by_batch_and_part() -> None:
+def test_a_memory_sink_returns_values_in_order_of_batch_and_part() -> None:
     sink = MemorySink()
-    bring(sink, batch(0), [(1, "a")], [(2, "b")])
-    bring(sink, batch(1))
-    bring(sink, batch(2), [(3, "c")])
+    write_and_commit(sink, batch(0), [(1, "a")], [(2, "b")])
+    write_and_commit(sink, batch(1))
+    write_and_commit(sink, batch(2), [(3, "c")])
     assert sink.records == [(1, "a"), (2, "b"), (3, "c")]
     assert repr(sink) == "MemorySink(3 records)"
 
 
-def test_a_batch_that_is_played_again_leaves_no_duplicate() -> None:
+def test_a_reprocessed_batch_leaves_no_duplicates_in_a_memory_sink() -> None:
     sink = MemorySink()
     for _ in range(2):
-        bring(sink, batch(0), [(1, "a")])
-        bring(sink, batch(1), [(2, "b")])
+        write_and_commit(sink, batch(0), [(1, "a")])
+        write_and_commit(sink, batch(1), [(2, "b")])
     assert sink.records == [(1, "a"), (2, "b")]
 
 
-def test_two_runs_do_not_overwrite_each_other() -> None:
+def test_a_memory_sink_has_the_values_of_several_runs() -> None:
     sink = MemorySink()
-    bring(sink, batch(0, "first"), [(1, "a")])
-    bring(sink, batch(0, "second"), [(1, "a")])
+    write_and_commit(sink, batch(0, "first"), [(1, "a")])
+    write_and_commit(sink, batch(0, "second"), [(1, "a")])
     assert sink.records == [(1, "a"), (1, "a")]
     sink.clear()
     assert sink.records == []
 
 
-def test_what_was_not_committed_is_not_seen() -> None:
+def test_a_memory_sink_does_not_show_values_that_were_not_committed() -> None:
     sink = MemorySink()
     writer = sink.open(batch(0), "00000")
     writer.write([[1, "a"]])
@@ -67,7 +67,7 @@ def test_what_was_not_committed_is_not_seen() -> None:
     assert sink.records == []
 
 
-def test_what_was_collected_does_not_travel_with_the_sink() -> None:
+def test_a_pickled_memory_sink_is_empty() -> None:
     sink = MemorySink()
-    bring(sink, batch(0), [(1, "a")])
+    write_and_commit(sink, batch(0), [(1, "a")])
     assert pickle.loads(pickle.dumps(sink)).records == []

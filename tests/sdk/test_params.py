@@ -23,7 +23,7 @@ class Holder(Handler):
         pass
 
 
-def test_what_is_given_wins_over_the_environment_and_that_over_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_overrides_the_environment_which_overrides_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     param = Param("AMADOU_TEST_LIMIT", default=1, type=int)
     assert param.value({}) == 1
     monkeypatch.setenv("AMADOU_TEST_LIMIT", "2")
@@ -44,12 +44,12 @@ def test_what_is_given_wins_over_the_environment_and_that_over_the_default(monke
         (str.upper, "a", "A"),
     ],
 )
-def test_a_text_is_read_as_the_type(type_: Any, text: str, value: Any) -> None:
+def test_the_text_of_a_parameter_is_converted_to_its_type(type_: Any, text: str, value: Any) -> None:
     assert Param("P", type=type_).value({"P": text}) == value
 
 
 @pytest.mark.parametrize(
-    ("type_", "text", "told"),
+    ("type_", "text", "reason"),
     [
         (int, "five", "'five' is not a valid int for parameter P: "),
         (bool, "maybe", "'maybe' is not a valid bool for parameter P: use true or false"),
@@ -57,23 +57,23 @@ def test_a_text_is_read_as_the_type(type_: Any, text: str, value: Any) -> None:
         (timedelta, "1e300", "'1e300' is not a valid timedelta for parameter P: "),
     ],
 )
-def test_a_text_that_cannot_be_read_is_told(type_: Any, text: str, told: str) -> None:
+def test_the_error_for_an_invalid_text_names_text_type_and_parameter(type_: Any, text: str, reason: str) -> None:
     with pytest.raises(ParamError) as caught:
         Param("P", type=type_).value({"P": text})
     (problem,) = caught.value.problems
-    assert problem.startswith(told)
+    assert problem.startswith(reason)
 
 
-def test_a_missing_parameter_says_how_to_give_it() -> None:
+def test_the_error_for_a_missing_parameter_says_how_to_set_it() -> None:
     with pytest.raises(ParamError, match=r"P is not set: use -p P=VALUE or environment variable P"):
         Param("P").value({})
 
 
-def test_a_default_may_be_none() -> None:
+def test_the_default_of_a_parameter_can_be_none() -> None:
     assert Param("P", default=None).value({}) is None
 
 
-def test_a_secret_is_not_shown() -> None:
+def test_the_repr_of_a_secret_and_messages_of_errors_hide_its_value() -> None:
     secret = Param("P", secret=True).value({"P": "hunter-2-of-params"})
     assert secret.reveal() == "hunter-2-of-params"
     assert [str(secret), repr(secret), f"{secret}"] == ["***"] * 3
@@ -82,21 +82,21 @@ def test_a_secret_is_not_shown() -> None:
     assert [str(error), repr(error)] == ["no login with ***", "SinkError('no login with ***')"]
 
 
-def test_a_secret_that_cannot_be_read_is_not_told() -> None:
+def test_the_error_for_an_invalid_secret_does_not_show_its_value() -> None:
     with pytest.raises(ParamError) as caught:
         Param("P", type=int, secret=True).value({"P": "no-number-of-params"})
     assert caught.value.problems == ("the value of parameter P is not a valid int",)
     assert "ValueError" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_the_default_of_a_secret_is_one() -> None:
+def test_the_default_of_a_secret_parameter_is_a_secret() -> None:
     param = Param("P", default="for-development", secret=True)
     assert param.value({}) == Secret("for-development")
     assert "for-development" not in repr(param)
     assert Param("P", default=None, secret=True).value({}) is None
 
 
-def test_a_secret_hides_where_another_is_part_of_it() -> None:
+def test_a_secret_is_hidden_completely_if_another_secret_is_part_of_it() -> None:
     Secret("short-secret")
     Secret("short-secret-and-more")
     Secret("abc")
@@ -104,7 +104,7 @@ def test_a_secret_hides_where_another_is_part_of_it() -> None:
 
 
 @pytest.mark.parametrize("content", ["sesame-open", "sesame-open\n", "sesame-open\r\n"])
-def test_a_secret_can_be_in_a_file(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_can_be_read_from_a_file(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "password").write_bytes(content.encode())
     param = Param("AMADOU_TEST_PASSWORD", secret=True)
     assert param.value({"AMADOU_TEST_PASSWORD_FILE": str(tmp_path / "password")}) == Secret("sesame-open")
@@ -115,12 +115,12 @@ def test_a_secret_can_be_in_a_file(content: str, tmp_path: Path, monkeypatch: py
     assert param.value({"AMADOU_TEST_PASSWORD_FILE": str(tmp_path / "password")}) == Secret("sesame-open")
 
 
-def test_only_one_newline_at_the_end_of_a_file_is_dropped(tmp_path: Path) -> None:
+def test_only_one_newline_at_the_end_of_a_secrets_file_is_removed(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("first\n\n")
     assert Param("KEY", secret=True).value({"KEY_FILE": str(tmp_path / "key")}).reveal() == "first\n"
 
 
-def test_a_file_that_cannot_be_read_is_named_without_its_content(tmp_path: Path) -> None:
+def test_the_error_for_a_secrets_file_that_cannot_be_read_names_the_file_without_its_content(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"sesame\xff")
     param = Param("PASSWORD", secret=True)
     with pytest.raises(ParamError, match=r"^parameter PASSWORD: PASSWORD_FILE is '/nowhere', which .*: No such file"):
@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_read_is_named_without_its_content(tmp_path: Path)
     assert "sesame" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_missing_secret_says_that_it_can_be_in_a_file() -> None:
+def test_the_error_for_a_missing_secret_says_that_it_can_be_in_a_file() -> None:
     with pytest.raises(ParamError, match=r"environment variable P, or P_FILE for a file with the value$"):
         Param("P", secret=True).value({})
 
@@ -145,8 +145,8 @@ def test_only_secrets_are_read_from_files(tmp_path: Path, monkeypatch: pytest.Mo
         job.with_params({"AMADOU_TEST_INPUT_FILE": "path"})
 
 
-def test_a_job_takes_the_file_of_a_secret(tmp_path: Path) -> None:
+def test_with_params_reads_the_file_of_a_secret(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("sesame-open\n")
     job = Job("job", Holder(Param("PASSWORD", secret=True)), {"records": MemorySource()}, {})
-    given = job.with_params({"PASSWORD_FILE": str(tmp_path / "password")})
-    assert given.handler.setting == Secret("sesame-open")
+    filled = job.with_params({"PASSWORD_FILE": str(tmp_path / "password")})
+    assert filled.handler.setting == Secret("sesame-open")

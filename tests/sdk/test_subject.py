@@ -14,7 +14,7 @@ SECOND = timedelta(seconds=1)
 MICROSECOND = timedelta(microseconds=1)
 
 
-def test_a_subject_knows_its_key_and_no_watermark_at_first() -> None:
+def test_a_new_subject_has_a_key_and_no_watermark() -> None:
     subject = new_subject(("a", 1))
     assert subject.key == ("a", 1)
     assert subject.watermark is None
@@ -22,13 +22,13 @@ def test_a_subject_knows_its_key_and_no_watermark_at_first() -> None:
     assert repr(subject) == "Subject(key=('a', 1))"
 
 
-def test_a_timer_that_is_set_stands() -> None:
+def test_a_timer_that_is_set_is_listed() -> None:
     subject = new_subject()
     assert subject.set_timer(START, "tag") is True
     assert subject.timers() == [Timer(START, "tag")]
 
 
-def test_timers_are_listed_by_time_and_tag() -> None:
+def test_timers_are_listed_in_order_of_time_and_tag() -> None:
     subject = new_subject()
     for seconds, tag in ((2, "b"), (1, "z"), (2, ""), (2, "a")):
         subject.set_timer(START + seconds * SECOND, tag)
@@ -40,14 +40,14 @@ def test_timers_are_listed_by_time_and_tag() -> None:
     ]
 
 
-def test_the_same_timer_twice_is_one() -> None:
+def test_setting_a_timer_twice_sets_one_timer() -> None:
     subject = new_subject()
     zone = timezone(timedelta(hours=3))
     assert [subject.set_timer(START), subject.set_timer(START.astimezone(zone))] == [True, True]
     assert subject.timers() == [Timer(START, "")]
 
 
-def test_the_two_hours_of_autumn_are_two_times() -> None:
+def test_timers_in_the_repeated_hour_of_autumn_are_two_timers() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     subject = new_subject()
     for fold in (0, 1):
@@ -55,7 +55,7 @@ def test_the_two_hours_of_autumn_are_two_times() -> None:
     assert [timer.timestamp.hour for timer in subject.timers()] == [0, 1]
 
 
-def test_a_time_at_or_before_the_watermark_sets_nothing() -> None:
+def test_a_timer_at_or_before_the_watermark_is_not_set() -> None:
     subject = new_subject(watermark=START)
     assert subject.watermark == START
     assert subject.set_timer(START) is False
@@ -64,7 +64,7 @@ def test_a_time_at_or_before_the_watermark_sets_nothing() -> None:
     assert subject.timers() == [Timer(START + MICROSECOND, "")]
 
 
-def test_delete_timer_answers_whether_there_was_one() -> None:
+def test_delete_timer_returns_whether_the_timer_was_set() -> None:
     subject = new_subject()
     subject.set_timer(START)
     subject.set_timer(START, "tag")
@@ -75,7 +75,7 @@ def test_delete_timer_answers_whether_there_was_one() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.sampled_from(["", "a"]))))
-def test_timers_behave_as_a_set_of_times_and_tags(script: list[tuple[bool, int, str]]) -> None:
+def test_timers_behave_like_a_set_of_times_and_tags(script: list[tuple[bool, int, str]]) -> None:
     subject, model = new_subject(), set()
     for is_set, seconds, tag in script:
         timer = Timer(START + seconds * SECOND, tag)
@@ -104,6 +104,6 @@ def test_a_timers_tag_must_be_a_text(tag: Any) -> None:
     assert subject.timers() == []
 
 
-def test_a_handler_without_the_callback_cannot_set_timers() -> None:
+def test_a_handler_without_on_timer_expired_cannot_set_timers() -> None:
     with pytest.raises(TimerError, match=r"MyHandler .* does not define on_timer_expired"):
         new_subject(has_timer_callback=False).set_timer(START)

@@ -23,16 +23,16 @@ class Failing:
         (Failing(), "<Failing,…"),
     ],
 )
-def test_a_value_is_shown_up_to_a_limit(value: Any, shown: str) -> None:
+def test_the_text_of_a_long_value_is_cut_at_the_limit(value: Any, shown: str) -> None:
     assert shown_value(value, 9) == shown
 
 
-def test_a_value_without_a_limit_is_shown_whole() -> None:
+def test_the_text_of_a_value_is_complete_without_a_limit() -> None:
     assert shown_value("x" * 5000) == repr("x" * 5000)
     assert shown_value(Failing()) == "<Failing, whose repr failed: RuntimeError>"
 
 
-def test_a_secret_is_hidden_before_a_text_is_cut() -> None:
+def test_a_secret_is_hidden_before_the_text_of_a_value_is_cut() -> None:
     Secret("a-long-passphrase")
     assert shortened("with a-long-passphrase", 11) == "with ***"
     assert shown_value("with a-long-passphrase", 11) == "'with ***'"

@@ -38,39 +38,39 @@ def micros(timestamp: datetime) -> int:
 
 @given(st.lists(st.tuples(TIMES, STEPS), min_size=1))
 @example([(FIRST, MINUTE), (SECOND, MINUTE), (FIRST, MINUTE)])
-def test_truncate_is_floor_division_of_microseconds(asked: list[tuple[datetime, timedelta]]) -> None:
-    # Several in a row: the answer must not depend on what was asked before.
-    for timestamp, step in asked:
+def test_truncate_is_floor_division_of_microseconds(calls: list[tuple[datetime, timedelta]]) -> None:
+    # Several in a row: the result must not depend on earlier calls.
+    for timestamp, step in calls:
         length = step // MICROSECOND
-        answer = truncate(timestamp, step)
-        assert micros(answer) == micros(timestamp) // length * length
-        assert answer.tzinfo is timezone.utc
+        truncated = truncate(timestamp, step)
+        assert micros(truncated) == micros(timestamp) // length * length
+        assert truncated.tzinfo is timezone.utc
 
 
 @given(TIMES, st.lists(STEPS, min_size=2))
-def test_the_same_time_under_another_step_is_another_question(timestamp: datetime, steps: list[timedelta]) -> None:
+def test_truncate_returns_a_multiple_of_the_step_for_any_step(timestamp: datetime, steps: list[timedelta]) -> None:
     for step in steps:
         length = step // MICROSECOND
         assert micros(truncate(timestamp, step)) % length == 0
         assert timedelta(0) <= timestamp - truncate(timestamp, step) < step
 
 
-def test_truncate_floors_before_1970() -> None:
+def test_truncate_rounds_down_before_1970() -> None:
     assert truncate(EPOCH - MICROSECOND, MINUTE) == EPOCH - MINUTE
     assert truncate(EPOCH - MINUTE, MINUTE) == EPOCH - MINUTE
 
 
-def test_a_day_begins_at_midnight_utc_in_every_zone() -> None:
+def test_truncating_to_a_day_returns_midnight_in_utc_for_every_time_zone() -> None:
     early_in_kathmandu = datetime(2025, 1, 2, 1, 0, tzinfo=timezone(timedelta(hours=5, minutes=45)))
     assert truncate(early_in_kathmandu, timedelta(days=1)) == datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
-def test_truncate_tells_the_two_hours_of_autumn_apart() -> None:
+def test_truncate_distinguishes_the_repeated_hours_of_autumn() -> None:
     assert truncate(FIRST, HOUR) == datetime(2025, 10, 26, 0, tzinfo=timezone.utc)
     assert truncate(SECOND, HOUR) == datetime(2025, 10, 26, 1, tzinfo=timezone.utc)
 
 
-def test_the_last_step_of_time_has_a_beginning() -> None:
+def test_the_last_time_of_the_year_9999_can_be_truncated() -> None:
     end = datetime.max.replace(tzinfo=timezone.utc)
     assert truncate(end, MINUTE) == end.replace(second=0, microsecond=0)
 
@@ -84,7 +84,7 @@ def test_truncate_needs_a_positive_step(step: timedelta) -> None:
 
 @pytest.mark.parametrize("function", [lambda timestamp: truncate(timestamp, MINUTE), to_millis])
 @pytest.mark.parametrize("timestamp", [datetime(2025, 1, 1), date(2025, 1, 1), "2025-01-01", None])
-def test_what_is_no_aware_datetime_is_refused(function: Callable[[Any], Any], timestamp: Any) -> None:
+def test_a_timestamp_that_is_not_an_aware_datetime_is_refused(function: Callable[[Any], Any], timestamp: Any) -> None:
     with pytest.raises(NaiveTimestampError, match="use an aware datetime") as caught:
         function(timestamp)
     assert caught.value.timestamp == timestamp
@@ -97,7 +97,7 @@ def test_millis_are_rounded_down(timestamp: datetime) -> None:
 
 
 @given(st.integers(-(10**13), 10**14))
-def test_millis_come_back(millis: int) -> None:
+def test_milliseconds_converted_to_a_time_and_back_are_unchanged(millis: int) -> None:
     assert to_millis(from_millis(millis)) == millis
     assert from_millis(millis).tzinfo is timezone.utc
 
@@ -109,18 +109,18 @@ def test_millis_come_back(millis: int) -> None:
         datetime.max.replace(tzinfo=timezone(-timedelta(hours=1))),
     ],
 )
-def test_a_time_that_utc_does_not_have_is_refused(timestamp: datetime) -> None:
+def test_a_time_outside_the_years_1_to_9999_in_utc_is_refused(timestamp: datetime) -> None:
     for function in (to_micros, lambda timestamp: truncate(timestamp, MINUTE)):
         with pytest.raises(TimestampRangeError, match=r"out of range: .* must be within the years 1 to 9999") as caught:
             function(timestamp)
         assert caught.value.timestamp == timestamp
 
 
-def test_the_first_and_the_last_time_come_back() -> None:
+def test_the_first_and_the_last_time_converted_to_microseconds_and_back_are_unchanged() -> None:
     for timestamp in (datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc)):
         assert from_micros(to_micros(timestamp)) == timestamp
 
 
-def test_a_step_that_begins_before_all_time_is_refused() -> None:
+def test_truncating_to_a_time_before_the_year_1_is_refused() -> None:
     with pytest.raises(TimestampRangeError, match="the timestamp rounded down to a multiple of 7 days"):
         truncate(datetime.min.replace(tzinfo=timezone.utc), timedelta(weeks=1))

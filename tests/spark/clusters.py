@@ -62,6 +62,11 @@ class Cluster:
         self._stack = stack
         self._logs = 0
 
+    @property
+    def local(self) -> Path:
+        """Spark's local directory on the workers."""
+        return self._into / "local"
+
     def start_worker(self, name: str) -> None:
         """Start a worker, for the first time or after it was killed."""
         self._logs += 1
@@ -80,7 +85,7 @@ class Cluster:
         environment = {
             "SPARK_HOME": str(self._spark_home),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(self._into / "local"),
+            "SPARK_LOCAL_DIRS": str(self.local),
         }
         spark_class = str(self._spark_home / "bin" / "spark-class")
         return self._stack.enter_context(process(self._into / log, spark_class, *command, **environment))
@@ -105,14 +110,14 @@ def cluster(spark_home: Path, into: Path) -> Iterator[Cluster]:
         yield made
 
 
-def wait_for(what: Callable[[], bool], told: Callable[[], str] = lambda: "it did not come") -> None:
-    """Wait until something is so.
+def wait_for(condition: Callable[[], bool], message: Callable[[], str] = lambda: "it did not come") -> None:
+    """Wait until a condition holds.
 
-    :param told: what a test says that waited in vain
+    :param message: returns the error's message if it never does
     """
     until = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < until, told()
+    while not condition():
+        assert time.monotonic() < until, message()
         time.sleep(0.05)
 
 
@@ -130,15 +135,15 @@ def master_says(web: int) -> dict[str, Any]:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(f"http://127.0.0.1:{web}/json/", timeout=5) as answer:
-            told: dict[str, Any] = json.load(answer)
-            return told
+            status: dict[str, Any] = json.load(answer)
+            return status
     except (OSError, ValueError):  # a master that starts answers with a page for a moment
         return {}
 
 
 def logs(into: Path) -> str:
-    found = sorted(path for path in paths(into) if path.suffix == ".log")
-    return "\n".join(f"--- {log}\n{log.read_text(errors='replace')[-3000:]}" for log in found)
+    files = sorted(path for path in paths(into) if path.suffix == ".log")
+    return "\n".join(f"--- {log}\n{log.read_text(errors='replace')[-3000:]}" for log in files)
 
 
 def paths(directory: Path) -> list[Path]:
@@ -148,8 +153,8 @@ def paths(directory: Path) -> list[Path]:
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process started, and that those started; ancestors come first."""
-    told = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    parents = {int(child): int(parent) for child, parent in (line.split() for line in told.splitlines())}
+    shown = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(child): int(parent) for child, parent in (line.split() for line in shown.splitlines())}
     found, new = [], [pid]
     while new:
         new = [child for child, parent in parents.items() if parent in new]
@@ -158,7 +163,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """A process's command line, empty where it is gone."""
+    """A process's command line; an empty text if the process has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:

@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PATIENCE = 600
@@ -22,6 +22,15 @@ class Program:
         self._process = process
         self._log = log
 
+    @property
+    def pid(self) -> int:
+        """The number of the process that runs the job file, and of its process group."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def wait_for(self, done: Callable[[], bool]) -> None:
         """Wait until something is so, while the program runs."""
         until = time.monotonic() + PATIENCE
@@ -30,15 +39,19 @@ class Program:
             assert time.monotonic() < until, f"it did not come\n{self.log}"
             time.sleep(0.05)
 
+    def wait(self) -> int:
+        """Wait until the program has ended. Return its exit status."""
+        return self._process.wait(PATIENCE)
+
     def finish(self) -> None:
         """Wait until the program has ended well."""
-        assert self._process.wait(PATIENCE) == 0, self.log
+        assert self.wait() == 0, self.log
 
     def stop(self, number: signal.Signals) -> None:
         """Send a signal, SIGKILL to all that the program started as well, and wait until it has ended as it should."""
         if number == signal.SIGKILL:
             os.killpg(self._process.pid, number)
-            assert self._process.wait(PATIENCE) == -number, self.log
+            assert self.wait() == -number, self.log
         else:
             self._process.send_signal(number)
             self.finish()
@@ -50,13 +63,18 @@ class Program:
 
 
 @contextmanager
-def program(job: Path, directory: Path, *options: str, **environment: str) -> Iterator[Program]:
+def program(
+    job: Path, directory: Path, *options: str, launcher: Sequence[str] = (), checkpoint: str = "", **environment: str
+) -> Iterator[Program]:
     """A job file on Spark, which does not outlive this block.
 
     :param directory: where the checkpoint and the log are, run after run
+    :param launcher: the words before the job file and its options; by default, those of a local master
+    :param checkpoint: another checkpoint than the one in the directory
     """
-    command = [sys.executable, str(job), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    command += ["--checkpoint", str(directory / "checkpoint"), *options]
+    command = [*(launcher or [sys.executable]), str(job)]
+    command += [] if launcher else ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    command += ["--checkpoint", checkpoint or str(directory / "checkpoint"), *options]
     log = directory / "log"
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -70,6 +88,7 @@ def program(job: Path, directory: Path, *options: str, **environment: str) -> It
         try:
             yield Program(process, log)
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+            if process.poll() is None or process.returncode < 0:  # killed alone, the process has left Java behind
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

@@ -92,7 +92,7 @@ def address_in(process: subprocess.Popen[str]) -> str:
     seen = []
     for line in process.stderr:
         seen.append(line)
-        found = re.match(r"console: (http://\S+)", line)
-        if found is not None:
-            return found[1]
+        match = re.match(r"console: (http://\S+)", line)
+        if match is not None:
+            return match[1]
     raise AssertionError("".join(seen))

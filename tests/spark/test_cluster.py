@@ -1,27 +1,19 @@
-"""The tumbling-window example on a standalone cluster: a master and two workers, each a process of its own."""
+"""A job on a standalone cluster: a master and two workers, each a process of its own."""
 
-import json
 import subprocess
 import sys
 import sysconfig
-from datetime import datetime
 from pathlib import Path
 
 import pytest
-from tests.spark.clusters import cluster, logs, process
-from views import ViewSum, job
-
-from amadou_runtime import TestRun
+from tests.qualify.faulted_run import BY_KEY, FaultedRun, Setup
+from tests.qualify.faults import CLUSTER_WORKER, EXECUTOR, WORKER, at_commit
+from tests.qualify.systems import SPARK_HOME, Systems, on_cluster
+from tests.spark.clusters import cluster
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "tumbling_window"
-
-
-@pytest.fixture
-def spark_home() -> Path:
-    return Path(pytest.importorskip("pyspark").__file__).parent
 
 
 @pytest.fixture
@@ -48,31 +40,16 @@ def python(tmp_path: Path) -> Path:
     return venv / "bin" / "python"
 
 
-def test_the_example_gives_the_same_records_on_a_cluster(
-    spark_home: Path, wheel: Path, python: Path, tmp_path: Path
+def test_a_job_that_is_submitted_with_a_wheel_loses_nothing_when_each_kind_of_process_is_killed(
+    wheel: Path, python: Path, tmp_path: Path
 ) -> None:
-    with cluster(spark_home, tmp_path) as made:
-        submit = [
-            *(str(spark_home / "bin" / "spark-submit"), "--master", made.url, "--py-files", str(wheel)),
-            *("--executor-memory", "800m", "--conf", "spark.driver.host=127.0.0.1", str(EXAMPLE / "views.py")),
-            *("--once", "-p", f"VIEWS={EXAMPLE / 'views'}", "-p", f"SUMS={tmp_path / 'sums'}"),
-            *("--checkpoint", str(tmp_path / "checkpoint")),
-        ]
-        environment = {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
-        with process(tmp_path / "submit.log", *submit, **environment) as submitted:
-            code = submitted.wait(300)
-        assert code == 0, logs(tmp_path)
-
-    run = TestRun(job)
-    for file in sorted((EXAMPLE / "views").glob("*.jsonl")):
-        run.add_records(file.read_bytes().splitlines())
-    run.add_watermark()
-    lines = [line for file in (tmp_path / "sums").glob("*.jsonl") for line in file.read_text().splitlines()]
-    assert sorted(map(read_sum, lines), key=repr) == sorted(run.run().records("sums"), key=repr)
-    assert lines
+    with cluster(SPARK_HOME, tmp_path) as made:
+        settings = on_cluster(made)
+        spark_submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", made.url, "--py-files", str(wheel)]
+        spark_submit += [word for pair in settings.pop("conf").items() for word in ("--conf", "=".join(pair))]
+        settings["environment"]["PYSPARK_PYTHON"] = str(python)
+        systems = Systems(**{**settings, "launcher": spark_submit, "options": ()})
+        run = FaultedRun(Setup(store="log", **BY_KEY), tmp_path, 11, systems)
+        outcome = run.run([EXECUTOR, at_commit("completed", whole_group=True), CLUSTER_WORKER, WORKER])
+    assert outcome.is_right, outcome
     assert all(list((tmp_path / name).glob("app-*/*/stderr")) for name in ("one", "two")), "a worker had no executor"
-
-
-def read_sum(line: str) -> ViewSum:
-    fields = json.loads(line)
-    return ViewSum(fields["channel_id"], datetime.fromisoformat(fields["timestamp"]), fields["sum"])

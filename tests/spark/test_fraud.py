@@ -18,7 +18,7 @@ from payments import BEGIN, BROKEN, payments
 from tests.spark.programs import program
 from tests.topics import fill, make_topic
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.qualify]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fraud"
 PARTITIONS = 3
@@ -79,14 +79,14 @@ def test_the_alerts_are_the_oracles_though_the_job_is_stopped_twice_and_killed(
         in_the_end = count(database, "alerts")
         with program(EXAMPLE / "fraud.py", tmp_path, "--once", "--flush", **settings) as running:
             running.finish()
-        found = database.execute("SELECT card, time, rule, payment FROM alerts").fetchall()
+        raised = database.execute("SELECT card, time, rule, payment FROM alerts").fetchall()
         late = database.execute("SELECT value->>'id' FROM late_events").fetchall()
-        letters = database.execute("SELECT record->>'value' FROM dead_letters").fetchall()
-    assert sorted(found) == sorted(alerts(coming.in_time))
-    assert in_the_end < len(found), "the last signal came before the end"
+        dead_letters = database.execute("SELECT record->>'value' FROM dead_letters").fetchall()
+    assert sorted(raised) == sorted(alerts(coming.in_time))
+    assert in_the_end < len(raised), "the last signal came before the end"
     assert sorted(id_ for (id_,) in late) == sorted(coming.late)
     broken = [record for record in coming.in_time if record in BROKEN]
-    assert sorted(b64decode(value) for (value,) in letters) == sorted(broken)
+    assert sorted(b64decode(value) for (value,) in dead_letters) == sorted(broken)
 
 
 def settings_for(server: str, topic: str, postgres: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from fraud_rules_oracle import alerts
 from tests.spark.programs import Program, program
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.qualify]
 
 JOB = Path(__file__).parents[2] / "examples" / "fraud_rules" / "fraud_rules.py"
 STEPS = 6
@@ -39,9 +39,9 @@ def test_alerts_follow_the_rules_at_the_time_of_each_payment(tmp_path: Path) -> 
             wait_for_alerts(run, tmp_path, step)
         run.stop(signal.SIGTERM)
     lines = [line for file in (tmp_path / "alerts").glob("*.jsonl") for line in file.read_text().splitlines()]
-    found = [json.loads(line) for line in lines]
+    raised = [json.loads(line) for line in lines]
     assert expected == sorted(
-        (each["card"], datetime.fromisoformat(each["time"]), each["rule"], each["cents"]) for each in found
+        (each["card"], datetime.fromisoformat(each["time"]), each["rule"], each["cents"]) for each in raised
     )
 
 

@@ -25,13 +25,17 @@ from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.operator import GroupResult, Operator
 from amadou_runtime.core.packed_group import packed_group
 from amadou_runtime.spark.key_range import KeyRange, StoredRange
-from amadou_runtime.spark.log import logged_range
+from amadou_runtime.spark.log.entries import RangeEntries
+from amadou_runtime.spark.log.forms import Forms
 from amadou_runtime.spark.log.logged_range import GroupEntries, LoggedRange
 from amadou_runtime.spark.packed_range import PackedRange
 from amadou_runtime.testing.difference import in_fixed_order
 
-FORMS = {"one entry": (1 << 30, 3), "entry per key": (-1, 1), "in turns": (-1, 2)}
-"""The size up to which a group stays in one entry, and the number of batches before it is converted."""
+FORMS = {
+    "one entry": Forms(small=1 << 30, sparse=1, dense=0, batches=3, entry=0),
+    "entry per key": Forms(small=-1, sparse=1, dense=0, batches=1, entry=0),
+    "in turns": Forms(small=-1, sparse=1, dense=1, batches=1, entry=0),
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -48,15 +52,10 @@ FORMS = {"one entry": (1 << 30, 3), "entry per key": (-1, 1), "in turns": (-1, 2
     ],
     losses=["view"] * 5,
 )
-def test_both_stores_give_the_same(
+def test_a_key_range_gives_the_same_results_on_both_stores(
     form: str, batches: Any, losses: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed_group_module, "_SWEEPS", 1 << 40)  # state is removed when it expires, in both forms
-    monkeypatch.setattr(logged_range, "SMALL", FORMS[form][0])
-    monkeypatch.setattr(logged_range, "_BATCHES", FORMS[form][1])
-    monkeypatch.setattr(logged_range, "_SPARSE", 1)
-    monkeypatch.setattr(logged_range, "ENTRY", 0)
-    monkeypatch.setattr(logged_range, "_DENSE", 1 if form == "in turns" else 0)
     directory, segments, packed, watermark = Path(tempfile.mkdtemp()), MemorySegments(), None, None
     run = 0
     try:
@@ -68,7 +67,7 @@ def test_both_stores_give_the_same(
                 shutil.rmtree(directory)
             if loss == "batch":
                 with opened(segments.copy(), directory, operator.run) as entries:
-                    failed = LoggedRange(entries)
+                    failed = LoggedRange(entries, FORMS[form])
                     KeyRange(failed).process(operator, chunks, watermark)
                     failed.store()
             groups = PackedRange(packed)
@@ -76,9 +75,8 @@ def test_both_stores_give_the_same(
             expected_state = state_of(groups, operator)
             packed = groups.pack()
             with opened(segments, directory, operator.run) as entries:
-                kinds = {id_[2:3] for id_ in entries.ids(b"")}
-                assert kinds == {b"p"} or b"p" not in kinds
-                logged = LoggedRange(entries)
+                form_of(entries)  # asserts that there is one form
+                logged = LoggedRange(entries, FORMS[form])
                 processed = KeyRange(logged).process(operator, chunks, watermark)
                 assert shown(processed) == shown(expected)
                 assert state_of(logged, operator) == expected_state
@@ -91,7 +89,7 @@ def test_both_stores_give_the_same(
 
 
 def shown(processed: dict[int, GroupResult]) -> dict[int, Any]:
-    """Results of the key groups for which something happened."""
+    """Return the results of key groups with outputs, counters or events."""
     results = {number: (each.outputs, each.counts, each.calls) for number, each in processed.items()}
     return {number: each for number, each in results.items() if each[0] or each[1].counters or each[1].events}
 
@@ -103,41 +101,52 @@ def state_of(stored: StoredRange, operator: Operator) -> bytes | None:
     return in_fixed_order(packed_group(loaded))
 
 
-def forms_of(directory: Path, batches: list[list[int]]) -> str:
-    """The form of a group after each batch: `p` for one entry, `k` for an entry per key."""
-    segments, found = MemorySegments(), ""
+def form_of(entries: RangeEntries) -> str:
+    """Return the form of the only key group of a range: `p` for one entry, `k` for an entry per key."""
+    kinds = {id_[2:3] for id_ in entries.ids(b"")}
+    assert kinds == {b"p"} or b"p" not in kinds, "an entry of the other form is left"
+    return "p" if b"p" in kinds else "k"
+
+
+def forms_of(directory: Path, batches: list[list[int]], **settings: int) -> str:
+    """Return the form of a key group after each batch."""
+    segments, forms = MemorySegments(), ""
     for records in batches:
         with opened(segments, directory) as entries:
-            key_range = LoggedRange(entries)
+            key_range = LoggedRange(entries, Forms(**settings))
             process(key_range, records)
             key_range.store()
         with opened(segments, directory) as entries:
-            found += "p" if b"\0\0p" in entries.ids(b"") else "k"
-    return found
+            forms += form_of(entries)
+    return forms
 
 
-def test_a_group_takes_the_form_that_suits_its_last_batches(tmp_path: Path) -> None:
+def test_a_key_group_takes_the_form_that_suits_its_last_batches(tmp_path: Path) -> None:
     some, third, most = [1, 2], [*range(4)], [*range(6)]
     batches = [[*range(10)], some, some, third, some, some, some, most, some, most, most, most, some]
     assert forms_of(tmp_path, batches) == "ppppppkkkkkpp"
 
 
-def test_a_group_with_small_values_stays_in_one_entry_longer(tmp_path: Path) -> None:
+def test_a_key_group_with_small_values_stays_in_one_entry_longer(tmp_path: Path) -> None:
     segments, forms = MemorySegments(), []
     for touched in [600, *[60] * 4, *[10] * 4]:
-        played(segments, tmp_path, job_of(Counting()), "1", chunk_of([(key, 2, "count") for key in range(touched)]), 1)
+        outputs_of_batch(
+            segments, tmp_path, job_of(Counting()), "1", chunk_of([(key, 2, "count") for key in range(touched)]), 1
+        )
         with opened(segments, tmp_path) as entries:
-            forms.append(b"\0\3p" in entries.ids(b""))
-    assert forms == [True] * 7 + [False] * 2
+            forms.append(form_of(entries))
+    assert forms == ["p"] * 7 + ["k"] * 2
 
 
-def test_a_large_group_never_stays_in_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logged_range, "_LARGE", 20_000)  # each key has 4,000 bytes
-    assert forms_of(tmp_path, [[1, 2], [3], [4, 5, 6], *[[*range(10)]] * 5]) == "ppkkkkkk"
+def test_a_large_key_group_never_stays_in_one_entry(tmp_path: Path) -> None:
+    batches = [[1, 2], [3], [4, 5, 6], *[[*range(10)]] * 5]
+    assert forms_of(tmp_path, batches, large=20_000) == "ppkkkkkk"  # each key has 4,000 bytes
 
 
-def played(segments: MemorySegments, directory: Path, job: Job, run: str, chunks: list[Chunk], reached: int) -> int:
-    """The number of values that a batch collects."""
+def outputs_of_batch(
+    segments: MemorySegments, directory: Path, job: Job, run: str, chunks: list[Chunk], reached: int
+) -> int:
+    """Return the number of values that a batch collects."""
     with opened(segments, directory, run) as entries:
         key_range = LoggedRange(entries)
         groups = [(3, chunk) for chunk in chunks]
@@ -151,13 +160,13 @@ def test_retained_columns_of_windows_survive_sparse_batches(tmp_path: Path) -> N
     before = Job("everything", window, {"in": MemorySource()}, {"results": MemorySink()})
     without, segments = job_of(Counting(), retired={"window": "keep"}), MemorySegments()
     events = Chunk("in", b"", pack_events([part for key in range(50) for part in (key, at(1), {})]))
-    assert played(segments, tmp_path, before, "1", [events], 0) == 0
+    assert outputs_of_batch(segments, tmp_path, before, "1", [events], 0) == 0
     for count in (600, 1, 1, 1, 1):
-        played(segments, tmp_path, without, "2", chunk_of([(key, 2, "count") for key in range(count)]), 1)
-    assert played(segments, tmp_path, before, "3", [], 100) == 50
+        outputs_of_batch(segments, tmp_path, without, "2", chunk_of([(key, 2, "count") for key in range(count)]), 1)
+    assert outputs_of_batch(segments, tmp_path, before, "3", [], 100) == 50
 
 
-def test_held_events_do_not_change_the_form_of_a_group(tmp_path: Path) -> None:
+def test_held_events_do_not_change_the_form_of_a_key_group(tmp_path: Path) -> None:
     segments, job, written = MemorySegments(), job_of(Counting()), []
     for batch in range(8):
         events = chunk_of([(f"{batch} {number}", 1, token_hex(100)) for number in range(100)])
@@ -169,7 +178,7 @@ def test_held_events_do_not_change_the_form_of_a_group(tmp_path: Path) -> None:
     assert max(written[5:]) < 1.2 * min(written[5:])
 
 
-def test_a_group_that_a_batch_processes_twice_has_what_the_first_time_left(tmp_path: Path) -> None:
+def test_a_key_group_processed_twice_in_a_batch_sees_the_changes_of_the_first_time(tmp_path: Path) -> None:
     only_logged, both, new = (b"\0\3k" + name for name in (b"a", b"b", b"c"))
     segments = MemorySegments()
     with opened(segments, tmp_path) as entries:

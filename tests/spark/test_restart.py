@@ -4,27 +4,27 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tests.spark.slow_views as slow_views
+from tests.spark.programs import Program, program
+
+from amadou_runtime import run
 
 pytestmark = pytest.mark.spark
 
-JOB = Path(__file__).with_name("slow_views.py")
+JOB = Path(slow_views.__file__)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tumbling_window"
-PATIENCE = 300
 
 
-@pytest.fixture(scope="module")
-def views(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six files of views, one for each batch; the third holds the event at which the job waits."""
-    directory = tmp_path_factory.mktemp("views")
+@pytest.fixture
+def views(tmp_path: Path) -> Path:
+    """Six files of views, one for each batch; the third has the event at which the job waits."""
+    directory = tmp_path / "views"
+    directory.mkdir()
     drawn = random.Random(7)
     begin = datetime(2025, 1, 1, tzinfo=timezone.utc)
     for number in range(6):
@@ -43,88 +43,42 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def undisturbed(views: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a run that nothing interrupted."""
-    directory = tmp_path_factory.mktemp("undisturbed")
-    (directory / "here").write_text("never wait")
-    with run(views, directory, directory / "here") as process:
-        assert process.wait(PATIENCE) == 0
-    return directory
-
-
 def test_a_run_killed_in_the_middle_of_a_batch_ends_with_the_same_output_files(
-    views: Path, undisturbed: Path, tmp_path: Path
+    views: Path, spark: Any, tmp_path: Path
 ) -> None:
-    killed = tmp_path / "killed"
-    with run(views, killed, tmp_path / "here") as process:
-        wait_for(tmp_path / "here", process)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE)
-    before = lines_of(killed)
-    with run(views, killed, tmp_path / "here") as process:
-        assert process.wait(PATIENCE) == 0
+    params = {"VIEWS": str(views), "SUMS": str(tmp_path / "sums"), "HERE": str(tmp_path / "here")}
+    options = [word for name, value in params.items() for word in ("-p", f"{name}={value}")]
 
+    def started() -> Any:
+        return program(JOB, tmp_path, "--once", *options, PYTHONPATH=str(EXAMPLE))
+
+    running: Program
+    with started() as running:
+        running.wait_for((tmp_path / "here").exists)
+        running.stop(signal.SIGKILL)
+    before = lines_of(tmp_path / "sums")
+    with started() as running:
+        running.finish()
+
+    undisturbed = tmp_path / "undisturbed"  # "here" exists, so the job does not wait
+    run(
+        slow_views.job,
+        trigger="available-now",
+        checkpoint=str(tmp_path / "other"),
+        params={**params, "SUMS": str(undisturbed)},
+    )
     expected = lines_of(undisturbed)
     assert len(expected) > 100
     assert 0 < len(before) < len(expected), "the kill came neither before the first batch nor after the last"
-    assert lines_of(killed) == expected
-    assert contents(killed) == contents(undisturbed)
-
-
-def test_the_first_ctrl_c_ends_a_run_after_the_batch_in_hand(views: Path, undisturbed: Path, tmp_path: Path) -> None:
-    (tmp_path / "here").write_text("never wait")
-    with run(views, tmp_path / "run", tmp_path / "here", once=False) as process:
-        wait_for_lines(tmp_path / "run", 20, process)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 0
-    with run(views, tmp_path / "run", tmp_path / "here") as process:
-        assert process.wait(PATIENCE) == 0
-    assert lines_of(tmp_path / "run") == lines_of(undisturbed)
-
-
-@contextmanager
-def run(views: Path, directory: Path, here: Path, *, once: bool = True) -> Iterator[subprocess.Popen[bytes]]:
-    """The job as a program, in a process group of its own that does not outlive the test."""
-    directory.mkdir(exist_ok=True)
-    command = [sys.executable, str(JOB), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    command += ["--checkpoint", str(directory / "checkpoint"), *(["--once"] if once else [])]
-    for name, value in (("VIEWS", views), ("SUMS", directory / "sums"), ("HERE", here)):
-        command += ["-p", f"{name}={value}"]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(EXAMPLE)}
-    with (directory / "log").open("ab") as log:
-        process = subprocess.Popen(
-            command, env=environment, cwd=directory, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-
-def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not path.exists():
-        assert process.poll() is None, "the run ended early"
-        assert time.monotonic() < until, f"{path} did not come"
-        time.sleep(0.05)
-
-
-def wait_for_lines(directory: Path, count: int, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + PATIENCE
-    while len(lines_of(directory)) < count:
-        assert process.poll() is None, "the run ended early"
-        assert time.monotonic() < until, "no output came"
-        time.sleep(0.05)
+    assert lines_of(tmp_path / "sums") == expected
+    assert contents(tmp_path / "sums") == contents(undisturbed)
 
 
 def lines_of(directory: Path) -> list[str]:
-    """Every line of output, sorted: a duplicate would stand twice."""
-    return sorted(line for path in (directory / "sums").glob("*.jsonl") for line in path.read_text().splitlines())
+    """Every line of output, sorted: a duplicate would be there twice."""
+    return sorted(line for path in directory.glob("*.jsonl") for line in path.read_text().splitlines())
 
 
 def contents(directory: Path) -> dict[str, str]:
     """The output files by batch and part; a run's name is its own."""
-    return {path.name.split("-", 2)[2]: path.read_text() for path in (directory / "sums").glob("*.jsonl")}
+    return {path.name.split("-", 2)[2]: path.read_text() for path in directory.glob("*.jsonl")}

@@ -294,7 +294,7 @@ def test_a_checkpoint_is_used_by_one_run_at_a_time(place: Place, spark: Any) -> 
 def test_a_run_ends_if_another_run_has_taken_its_checkpoint(
     spark: Any, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_RENEWED_EVERY", timedelta(0))
+    monkeypatch.setattr(lease, "DEFAULT_TIMING", lease.LeaseTiming(renewed_every=timedelta(0)))
     place.add("x")
     running = start(place.job(), spark, checkpoint=place.path("first"), trigger="0 seconds")
     wait_for(lambda: running.summary.batches > 0)

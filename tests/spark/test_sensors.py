@@ -15,7 +15,7 @@ import pytest
 from sensors_oracle import alerts, readings_of, statistics
 from tests.spark.programs import program
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.qualify]
 
 JOB = Path(__file__).parents[2] / "examples" / "sensors" / "sensors.py"
 BEGIN = datetime(2025, 3, 1, 8, tzinfo=timezone.utc)
@@ -97,16 +97,16 @@ def test_the_outputs_are_the_oracles_though_the_job_is_stopped_twice_and_killed(
     with program(JOB, tmp_path, "--once", "--flush", **settings) as running:
         running.finish()
     sensors = readings_of(coming.lines)
-    found = Counter(map(statistic, lines(tmp_path / "statistics")))
-    assert found == Counter(statistics(sensors))
-    assert in_the_end < found.total(), "the last signal came before the end"
+    written = Counter(map(statistic, lines(tmp_path / "statistics")))
+    assert written == Counter(statistics(sensors))
+    assert in_the_end < written.total(), "the last signal came before the end"
     assert Counter(map(alert, lines(tmp_path / "alerts"))) == Counter(alerts(sensors))
     assert lines(tmp_path / "checkpoint" / "late_events") == []
     assert len(lines(tmp_path / "checkpoint" / "dead_letters")) == len(coming.broken)
 
 
 def lines(directory: Path) -> list[dict[str, Any]]:
-    """What stands in a directory of JSON lines."""
+    """The values in a directory of JSON lines."""
     return [json.loads(line) for path in directory.glob("[!.]*.jsonl") for line in path.read_bytes().splitlines()]
 
 

@@ -53,7 +53,7 @@ def test_sigusr1_takes_a_savepoint_and_sigterm_to_all_processes_ends_the_run_aft
     Savepoint(path).verify()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.qualify)])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.qualify)])
 def test_spark_submit_ends_after_the_batch(
     number: signal.Signals, submitted: tuple[list[str], dict[str, str]], tmp_path: Path
 ) -> None:
@@ -95,10 +95,12 @@ def test_a_run_whose_batch_fails_after_a_request_to_stop_has_failed(
     running = start(evolve(job, key_groups=4), spark, params=params)
 
     def go() -> None:
-        wait_for((tmp_path / "here").exists)
-        requests.stop.set()  # as the handler of SIGTERM does
-        wait_for(lambda: "the run ends after the current batch" in caplog.text)
-        (tmp_path / "go").touch()
+        try:
+            wait_for((tmp_path / "here").exists)
+            requests.stop.set()  # as the handler of SIGTERM does
+            wait_for(lambda: "the run ends after the current batch" in caplog.text)
+        finally:
+            (tmp_path / "go").touch()
 
     going = threading.Thread(target=go)
     going.start()

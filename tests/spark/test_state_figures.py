@@ -21,7 +21,7 @@ from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.spark.groups_stage import GroupsState
 from amadou_runtime.spark.key_range import KeyRange, RangeStatus, StoredRange, StoreResult
-from amadou_runtime.spark.log import logged_range
+from amadou_runtime.spark.log.forms import ENTRY_PER_KEY
 from amadou_runtime.spark.log.logged_range import LoggedRange
 from amadou_runtime.spark.summary import Summary
 
@@ -74,14 +74,12 @@ def process(stored: StoredRange, records: Iterable[int]) -> None:
     KeyRange(stored).process(Operator(JOB), chunks, None)
 
 
-def test_a_range_on_the_log_counts_what_its_store_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logged_range, "_NEW", logged_range._NEW._replace(is_packed=False))
-    monkeypatch.setattr(logged_range, "_DENSE", 0)
+def test_a_range_on_the_log_counts_what_its_store_did(tmp_path: Path) -> None:
     segments = MemorySegments()
 
     def stored(records: Iterable[int], disk: str = "disk") -> StoreResult:
         with opened(segments, tmp_path / disk) as entries:
-            key_range = LoggedRange(entries)
+            key_range = LoggedRange(entries, ENTRY_PER_KEY)
             process(key_range, records)
             return key_range.store()
 

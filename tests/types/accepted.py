@@ -1,4 +1,4 @@
-"""What type checkers are to accept, and the types that they are to find in it: read by `tests/test_types.py`."""
+"""Valid user code, with the types that type checkers must infer; see `tests/test_types.py`."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -52,7 +52,7 @@ class View:
 
 
 class Plain(Handler):
-    """Says nothing of its keys, as most handlers do."""
+    """Does not declare the type of its keys, like most handlers."""
 
     views = SinkSpec(View)
 
@@ -70,7 +70,7 @@ class Plain(Handler):
 
 
 class Keyed(Handler[str]):
-    """Says that its keys are texts."""
+    """Declares that its keys are texts."""
 
     views = SinkSpec(View)
 
@@ -98,7 +98,7 @@ class KeyedByPairs(Handler[tuple[str, int]]):
 
 
 class HalfKeyed(Handler[str]):
-    """May leave out what its class says."""
+    """Omits in its methods the type that its class declares."""
 
     def on_event(self, subject: Subject, event: KeyedEvent) -> None:
         helped(subject)

@@ -1,4 +1,4 @@
-"""What type checkers are to refuse: each line that ends with ``# refused: text``, with that text in what they say."""
+"""Invalid user code. Each line that ends with ``# refused: text`` must have a type error with this text."""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -30,17 +30,20 @@ def serve(node: Node, source: int, target: int) -> None:
             left = left[os.write(target, left) :]
 
 
-def arriving(source: int) -> Iterator[list[bytes]]:
+def arriving(source: int, *, read_size: int = _CHUNK, longest: int = MOST_BYTES) -> Iterator[list[bytes]]:
     """Yield lists of complete lines as they arrive on a file descriptor. If the input ends without a newline, yield the
     last line, too.
 
-    If a line is longer than `MOST_BYTES`, its end may be cut off, but the part that remains is still too long.
+    If a line is longer than `longest`, its end may be cut off, but the part that remains is still too long.
+
+    :param read_size: number of bytes to read at once
+    :param longest: maximum number of bytes in a line
     """
     begun: list[bytes] = []
     length = 0
-    while chunk := os.read(source, _CHUNK):
+    while chunk := os.read(source, read_size):
         first, *lines = chunk.split(b"\n")
-        if length <= MOST_BYTES:
+        if length <= longest:
             begun.append(first)
             length += len(first)
         if lines:

@@ -9,7 +9,7 @@ from amadou.errors import AmadouError, JobError, SinkError
 from amadou_runtime.core.ports import named_codecs
 
 _LONG_CHECKS: Final = 10.0
-"""Once a check has failed, no further check starts after this many seconds from the start of the first check."""
+"""Seconds from the start of the first check; see `check_connectors`."""
 
 
 def is_bounded(job: Job) -> bool:
@@ -17,10 +17,10 @@ def is_bounded(job: Job) -> bool:
     return all(source.bounded for stage in job.by_stage.values() for source in stage.sources.values())
 
 
-def check_connectors(job: Job) -> None:
-    """Call the `check` of every source and sink. After a failed check, no further check starts once `_LONG_CHECKS`
-    seconds have passed.
+def check_connectors(job: Job, *, patience: float = _LONG_CHECKS) -> None:
+    """Call the `check` of every source and sink.
 
+    :param patience: seconds after which no further check starts once a check has failed
     :raises JobError: a port refers to a codec that no plugin registers; or multiple checks failed, at least one of them
         with an error other than a `SinkError`
     :raises SinkError: multiple checks failed, all of them with a `SinkError`
@@ -33,7 +33,7 @@ def check_connectors(job: Job) -> None:
         checks += [partial(sink.check, port, stage.ports[port].type) for port, sink in stage.all_sinks]
     began, problems = time.monotonic(), list[AmadouError]()
     for check in checks:
-        if problems and time.monotonic() - began > _LONG_CHECKS:
+        if problems and time.monotonic() - began >= patience:
             break  # the next check might wait just as long for a service that does not respond
         try:
             check()

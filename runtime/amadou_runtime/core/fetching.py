@@ -20,20 +20,21 @@ Fetch: TypeAlias = Callable[[list[Any]], Any]
 _PAUSE: Final = 0.05
 """Seconds before the first retry; each further retry waits twice as long."""
 _GRACE: Final = 5.0
-"""Seconds by which the event loop may exceed the time that its calls can take."""
+"""Default for `grace`; see `fetched`."""
 
 
-def fetched(lookup: Lookup[Any, Any], function: Fetch, keys: Sequence[Any]) -> dict[Any, Any]:
+def fetched(lookup: Lookup[Any, Any], function: Fetch, keys: Sequence[Any], *, grace: float = _GRACE) -> dict[Any, Any]:
     """Return the answers for keys: `None` for a key without an answer, an exception for a key that failed.
 
     :param function: the function that fetches answers
+    :param grace: seconds by which the event loop may exceed the time that its calls can take
     """
     size = lookup.batch_size
     batches = [list(keys[at : at + size]) for at in range(0, len(keys), size)]
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         vars(type(function)).get("__call__")
     )
-    return _on_loop(lookup, function, batches) if is_async else _in_threads(lookup, function, batches)
+    return _on_loop(lookup, function, batches, grace) if is_async else _in_threads(lookup, function, batches)
 
 
 def _checked(answer: Any, keys: list[Any]) -> dict[Any, Any]:
@@ -57,7 +58,7 @@ def _late(timeout: float) -> TimeoutError:
     return TimeoutError(f"no answer within {timeout:g} s")
 
 
-def _on_loop(lookup: Lookup[Any, Any], function: Fetch, batches: list[list[Any]]) -> dict[Any, Any]:
+def _on_loop(lookup: Lookup[Any, Any], function: Fetch, batches: list[list[Any]], grace: float) -> dict[Any, Any]:
     """Call an asynchronous function on the event loop of this process."""
     timeout = lookup.timeout.total_seconds()
     answers: dict[Any, Any] = {}
@@ -82,7 +83,7 @@ def _on_loop(lookup: Lookup[Any, Any], function: Fetch, batches: list[list[Any]]
         await asyncio.gather(*(one(keys, allowed) for keys in batches))
 
     rounds = -(-len(batches) // lookup.concurrency)
-    limit = (rounds * timeout + _PAUSE * 2**lookup.retries) * (lookup.retries + 1) + _GRACE
+    limit = (rounds * timeout + _PAUSE * 2**lookup.retries) * (lookup.retries + 1) + grace
     future = asyncio.run_coroutine_threadsafe(every(), _loop())
     try:
         future.result(limit)

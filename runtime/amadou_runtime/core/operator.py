@@ -152,7 +152,7 @@ class Operator:
         self.references: Mapping[str, ReferenceTable] = {}
         """The job's references in the current batch, by name."""
         self.changed_references: list[ReferenceChange] = []
-        """The updates of references in the current batch, if the handler is told about them."""
+        """The updates of references in the current batch, if the handler is notified of them."""
 
     def begin(self, references: Mapping[str, ReferenceTable]) -> None:
         """Begin a batch.
@@ -160,11 +160,11 @@ class Operator:
         :param references: the job's references in the batch, by name
         """
         self.references = references
-        is_told = self._callbacks.on_reference_changed is not None
+        is_notified = self._callbacks.on_reference_changed is not None
         self.changed_references = [
             ReferenceChange(name, tuple(in_key_order(table.changes)), from_micros(table.newest))
             for name, table in references.items()
-            if is_told and table.newest is not None and table.changes
+            if is_notified and table.newest is not None and table.changes
         ]
 
     def open(self) -> None:

@@ -202,8 +202,8 @@ def read_table(source: TableSource, keying: Any, table: ReferenceTable, now: int
     return table.changed(changes, now), keyed
 
 
-def told_tables(job: Job) -> bool:
-    """Return `True` if a job tells keys about changed rows of tables."""
+def notifies_keys(job: Job) -> bool:
+    """Return `True` if a job notifies keys of changed rows of tables."""
     return bool(job.table_sources) and hasattr(job.handler, ON_CHANGE)
 
 

@@ -13,14 +13,13 @@ from amadou.engine import DEAD_LETTERS, sum_counts
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
 from amadou_runtime.core.dependencies import check_held
 from amadou_runtime.core.events import FED, Chunk
-from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
-from amadou_runtime.core.references import ReferenceTable, new_tables, read_table, told_tables, with_updates
+from amadou_runtime.core.references import ReferenceTable, new_tables, notifies_keys, read_table, with_updates
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, newest_of
-from amadou_runtime.embedded.state import EmbeddedState
+from amadou_runtime.embedded.state import EmbeddedState, GroupState
 
 BatchRecords: TypeAlias = Mapping[str, Iterable[tuple[str, Iterable[Any]]]]
 """The records of a batch by source: pairs of a partition's name and records of this partition, in the source's
@@ -70,7 +69,7 @@ class Embedded:
     """
 
     def __init__(self, job: Job) -> None:
-        self.state = EmbeddedState()
+        self.state: GroupState = EmbeddedState()
         self.references = new_tables(job)
         self.letters = LetterCount()
         handler = handler_for(job)
@@ -146,9 +145,9 @@ class Embedded:
         self._operator.begin(references)
         evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
         decision = evaluation.decision
-        given = GroupBatch(GroupByKey(self.state), chunks, watermark, decision.limits)
+        given = GroupBatch(self.state.stored(), chunks, watermark, decision.limits)
         self._operator.fetch([given])
-        processed = self._operator.process(given._replace(stored=GroupByKey(self.state)))
+        processed = self._operator.process(given._replace(stored=self.state.stored()))
         check_held(self._job, processed.held, decision.down)
         stages["processing"] = perf_counter() - began
         lookups = self._operator.lookups
@@ -185,12 +184,12 @@ class Embedded:
         for source, table in self._tables.items():
             name = self._job.reference_sources[source].name
             self.references[name], _ = read_table(table, self._keying[source], self.references[name], now)
-            if not told_tables(self._job):
+            if not notifies_keys(self._job):
                 self.references[name].merge()
 
     def store(self, result: BatchResult) -> BatchResult:
         """Store the state after a batch. Return the result with the counts of the state."""
-        written = self.state.store(result.processed.changes)
+        written = self.state.take(result.processed)
         self.letters, self.references = result.letter_count, dict(result.references)
         for table in self.references.values():
             table.merge()

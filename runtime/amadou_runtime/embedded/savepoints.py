@@ -9,7 +9,7 @@ from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.references import ReferenceTable, saved_name
 from amadou_runtime.core.state_schema import Known, described, with_structures
 from amadou_runtime.core.watermark import Watermark
-from amadou_runtime.embedded.state import EmbeddedState
+from amadou_runtime.embedded.state import EmbeddedState, GroupState
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.savepoint import (
     SavedProgress,
@@ -23,7 +23,7 @@ from amadou_runtime.savepoint.savepoint import (
 class StatefulEngine(Protocol):
     """The parts of an engine that a savepoint contains."""
 
-    state: EmbeddedState
+    state: GroupState
     letters: LetterCount
     references: dict[str, ReferenceTable]
 

@@ -2,16 +2,42 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from typing import Protocol
 
 from amadou import Key
 from amadou_runtime.core.entries import Change, EntryChanges
 from amadou_runtime.core.group_by_key import GroupByKey, entries_of
-from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.key_group import KeyGroup, StoredGroup
+from amadou_runtime.core.operator import ProcessedGroup
 from amadou_runtime.core.packed_group import PackedGroup, packed_group
 
 
+class GroupState(Protocol):
+    """The state of the only key group of the embedded engine, between batches."""
+
+    def begin(self, run: str) -> None:
+        """Begin a batch of a run. The in-memory state of other runs is lost."""
+
+    def stored(self) -> StoredGroup:
+        """Return the state as of the batch's begin."""
+
+    def take(self, processed: ProcessedGroup) -> int:
+        """Store the changes of a batch. Return the size of what is written, in bytes."""
+
+    @property
+    def entries(self) -> int:
+        """Number of stored entries; see `Counts.state_entries`."""
+
+    @property
+    def size(self) -> int:
+        """Size of the stored state in bytes."""
+
+    def group(self) -> KeyGroup:
+        """Return the key group, completely loaded."""
+
+
 class EmbeddedState:
-    """The entries of a key group, in memory; see `Entries`.
+    """The entries of a key group, in memory; see `Entries` and `GroupState`.
 
     :param epoch: the id of the run; see `begin`
     """
@@ -24,7 +50,6 @@ class EmbeddedState:
         self._in_memory = _Table()
 
     def begin(self, run: str) -> None:
-        """Start a new run. The in-memory state of the previous run is lost."""
         if run != self.epoch:
             self.epoch, self._in_memory = run, _Table()
 
@@ -40,22 +65,26 @@ class EmbeddedState:
     def ids(self, start: bytes = b"") -> Iterable[bytes]:
         return dict.fromkeys(id_ for id_ in (*self._logged.values, *self._in_memory.values) if id_.startswith(start))
 
+    def stored(self) -> GroupByKey:
+        return GroupByKey(self)
+
+    def take(self, processed: ProcessedGroup) -> int:
+        return self.store(processed.changes)
+
     def store(self, changes: EntryChanges) -> int:
-        """Store the changes of a batch. Return the size of the new and changed entries in bytes."""
+        """Store changes. Return the size of the new and changed entries in bytes."""
         return self._logged.store(changes.logged) + self._in_memory.store(changes.in_memory)
 
     @property
     def entries(self) -> int:
-        """Number of entries."""
         return len(self._logged.values) + len(self._in_memory.values)
 
     @property
     def size(self) -> int:
-        """Size of the entries in bytes."""
         return self._logged.size + self._in_memory.size
 
     def packed(self) -> bytes | None:
-        """Return the state as one value; see `PackedGroup`."""
+        """Return the state as one value; see `PackedGroup`. `None` if there is no state."""
         return packed_group(self.group())
 
     def keys(self) -> list[Key]:
@@ -63,7 +92,6 @@ class EmbeddedState:
         return self.group().keys()
 
     def group(self) -> KeyGroup:
-        """Return the key group, completely loaded."""
         stored = GroupByKey(self)
         group = KeyGroup(stored, self.epoch)
         stored.load_all(group)

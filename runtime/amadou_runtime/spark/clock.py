@@ -20,7 +20,7 @@ from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.json_logs import log_batch
-from amadou_runtime.core.references import told_tables
+from amadou_runtime.core.references import notifies_keys
 from amadou_runtime.core.watermark import Newest, Reading, Watermark, feed_stages
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus
@@ -62,8 +62,8 @@ class BatchTime:
     called: Sequence[int] = ()
     references: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     """For each reference, the names of the files with its entries before the batch; see `reference_files`."""
-    told: Mapping[str, str] = attrs.field(factory=dict)
-    """For each reference whose table has changed, the one of these files with the changes, if keys are told."""
+    changed_files: Mapping[str, str] = attrs.field(factory=dict)
+    """For each reference whose table has changed, the one of these files with the changes, if keys are notified."""
 
     @staticmethod
     def hand_to_tasks(times: "Mapping[str, BatchTime]", spark: Any, reported: int) -> None:
@@ -180,7 +180,7 @@ class RunClock:
         self._batches_before = batches_before
         self._clocks = {name: _StageClock(name, stage, files, ends=ends) for name, stage in job.by_stage.items()}
         self.stages = {name: clock.progress for name, clock in self._clocks.items()}
-        tells = any(told_tables(stage) for stage in job.by_stage.values())
+        notifies = any(notifies_keys(stage) for stage in job.by_stage.values())
         self.wakes = needs_wake_ups(job)
         """`True` if the job needs the wake-up source."""
         sources = [(name, source) for name, stage in job.by_stage.items() for source in stage.stream_sources]
@@ -200,7 +200,7 @@ class RunClock:
         done = last_commit(files)
         if done is not None:
             self._load(done)
-            self._plan_wake_up(done, 0 if tells else None)
+            self._plan_wake_up(done, 0 if notifies else None)
 
     def flush(self) -> None:
         """Advance the watermark to the maximum timestamp."""

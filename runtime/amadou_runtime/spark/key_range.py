@@ -94,8 +94,8 @@ class GroupStatus(NamedTuple):
         """
         freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in self.held.items())
         is_back = any(name not in operator.retired for name in self.retired)
-        is_told = bool(operator.changed_references) and bool(self.watched)
-        return freed or is_back or is_told or (self.has_in_memory and not has_kept_memory)
+        is_notified = bool(operator.changed_references) and bool(self.watched)
+        return freed or is_back or is_notified or (self.has_in_memory and not has_kept_memory)
 
 
 def range_status(

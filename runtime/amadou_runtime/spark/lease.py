@@ -28,12 +28,27 @@ from amadou_runtime.spark.files import Files
 _logger = logging.getLogger("amadou")
 
 _FILE: Final = "run.json"
-_RENEWED_EVERY: Final = timedelta(seconds=5)
-_EXPIRES_AFTER = timedelta(seconds=20)
-_LOOK_EVERY = 0.5
+_EXPIRES_AFTER: Final = timedelta(seconds=20)
 
 _held: dict[str, "Lease"] = {}
 """The leases that this process holds, by id."""
+
+
+@attrs.frozen
+class LeaseTiming:
+    """Times of a lease.
+
+    :param renewed_every: age at which the process renews the lease
+    :param expires_after: age at which a process on another machine can take the lease
+    :param look_every: interval at which a process that waits for the lease reads the file
+    """
+
+    renewed_every: timedelta = timedelta(seconds=5)
+    expires_after: timedelta = _EXPIRES_AFTER
+    look_every: timedelta = timedelta(seconds=0.5)
+
+
+DEFAULT_TIMING = LeaseTiming()
 
 
 @attrs.frozen
@@ -102,12 +117,13 @@ class Lease:
     If a process on another machine holds the lease, waits until it renews the lease, or until the lease has expired.
 
     :param files: the checkpoint's files
+    :param timing: by default, `DEFAULT_TIMING`
     :raises CheckpointError: another run uses the checkpoint
     """
 
-    def __init__(self, files: Files) -> None:
-        _await_free(files)
-        self._files = files
+    def __init__(self, files: Files, timing: LeaseTiming | None = None) -> None:
+        self._files, self._timing = files, timing or DEFAULT_TIMING
+        _await_free(files, self._timing)
         self._id = uuid.uuid4().hex
         self._is_active: Callable[[], bool] = lambda: True
         self._often: Callable[[], None] = lambda: None
@@ -151,7 +167,7 @@ class Lease:
 
         :raises CheckpointError: another run has taken the lease, or the checkpoint cannot be read or written
         """
-        if self._taken is None and self._age() >= _EXPIRES_AFTER / 2:
+        if self._taken is None and self._age() >= self._timing.expires_after / 2:
             self._renew()
         if self._taken is not None:
             raise self._taken
@@ -192,7 +208,7 @@ class Lease:
                 self.end()
                 return
             try:
-                if self._age() >= _RENEWED_EVERY:
+                if self._age() >= self._timing.renewed_every:
                     self._renew()
             except AmadouError:
                 pass  # a file system that does not answer concerns the run itself, too
@@ -224,7 +240,7 @@ def _stored(files: Files) -> Holder | None:
         return None
 
 
-def _await_free(files: Files) -> None:
+def _await_free(files: Files, timing: LeaseTiming) -> None:
     """Wait until no run uses a checkpoint. A process on another machine is watched, because clocks may differ.
 
     :raises CheckpointError: a run uses the checkpoint
@@ -233,13 +249,13 @@ def _await_free(files: Files) -> None:
     if holder is not None and not holder.is_here:
         _logger.warning(
             "checkpoint %s: waiting %.0f seconds, to see whether it is still used by %s",
-            *(files.checkpoint, _EXPIRES_AFTER.total_seconds(), holder),
+            *(files.checkpoint, timing.expires_after.total_seconds(), holder),
         )
-        seen, expires = holder, time.monotonic() + _EXPIRES_AFTER.total_seconds()
+        seen, expires = holder, time.monotonic() + timing.expires_after.total_seconds()
         while holder == seen:
             if time.monotonic() >= expires:
                 return
-            time.sleep(_LOOK_EVERY)
+            time.sleep(timing.look_every.total_seconds())
             holder = _stored(files)
     if holder is not None and (not holder.is_here or holder.is_alive()):
         raise CheckpointError(files.checkpoint, f"it is used by a run ({holder}): stop that run first")

@@ -5,7 +5,7 @@ import logging
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from types import MappingProxyType
@@ -208,7 +208,7 @@ def run_query(
     running: RunningJob,
     keyed: Mapping[str, list[Any]],
     payload: Payload,
-    kind: type[StatefulStage],
+    stage_of: Callable[[Payload, Sequence[str]], StatefulStage],
     identity: CheckpointMetadata,
     checkpoint: str,
     trigger: str | None,
@@ -217,7 +217,7 @@ def run_query(
     pass through those before: Spark would process a stage twice if two others read its results.
 
     :param keyed: the keyed rows of each stage's sources, by stage
-    :param kind: class of the stateful stages
+    :param stage_of: makes a stateful stage from its payload and the names of the stages after it
     """
     running.payload = payload
     results: Any = None
@@ -227,7 +227,7 @@ def run_query(
         if position == 0:
             rows = rows.withWatermark("event_time", "0 seconds")
         later = identity.stages[position + 1 :]
-        stage = kind(payload.of_stage(name), later)
+        stage = stage_of(payload.of_stage(name), later)
         output = OutputStage(stage.payload, identity.run, identity.batches_before, later[0] if later else "")
         results = stateful_results(rows, stage, identity, name).mapInArrow(output, KEYED if later else RESULT)
     writer = (

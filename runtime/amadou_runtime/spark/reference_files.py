@@ -27,9 +27,9 @@ from amadou_runtime.core.references import (
     Columns,
     ReferenceTable,
     new_tables,
+    notifies_keys,
     read_table,
     saved_name,
-    told_tables,
     with_updates,
 )
 from amadou_runtime.savepoint.savepoint import Savepoint
@@ -70,9 +70,9 @@ class WorkerReferences:
         """
         if self._batch is None or self._batch[0] != time.number:
             for name, files in time.references.items():
-                self._load(name, [file for file in files if file != time.told.get(name)])
-            told = {name: self._before[name].with_rows(_entries(file)) for name, file in time.told.items()}
-            self._batch = time.number, with_updates(self._job, {**self._before, **told}, updates)
+                self._load(name, [file for file in files if file != time.changed_files.get(name)])
+            changed = {name: self._before[name].with_rows(_entries(file)) for name, file in time.changed_files.items()}
+            self._batch = time.number, with_updates(self._job, {**self._before, **changed}, updates)
         return self._batch[1]
 
     def _load(self, name: str, files: list[str]) -> None:
@@ -119,7 +119,7 @@ class StageReferences:
         """The files that a file with all entries replaces once its batch is completed."""
         self._due = dict.fromkeys(job.table_sources, 0)
         """The clock time in microseconds at which each table is to be read again."""
-        self._tells = told_tables(job)
+        self._notifies = notifies_keys(job)
         self._planned: set[str] = set()
         """The references whose table an earlier run has read for the next batch."""
         for name in self.tables:
@@ -135,7 +135,7 @@ class StageReferences:
         due = [source for source, at in self._due.items() if now >= at]
         if not due or self._files.exists(f"{CLOCK_DIRECTORY}/{number}-began"):
             return
-        if self._tells and number > 0 and not is_woken(self._files, number):
+        if self._notifies and number > 0 and not is_woken(self._files, number):
             return  # Spark does not call all keys in this batch
         for source in due:
             if self._job.reference_sources[source].name not in planned:
@@ -157,16 +157,16 @@ class StageReferences:
 
     @property
     def due(self) -> int | None:
-        """The clock time in microseconds at which a batch has to begin so that keys are told about the rows of tables;
+        """The clock time in microseconds at which a batch has to begin so that keys are notified of the rows of tables;
         `None` if none has to.
         """
-        return min(self._due.values()) if self._tells else None
+        return min(self._due.values()) if self._notifies else None
 
-    def told(self, number: int) -> dict[str, str]:
-        """Return the files with the changes about which keys are told in a batch; see `BatchTime.told`. In batch 0, no
-        key watches a reference yet.
+    def changed_files(self, number: int) -> dict[str, str]:
+        """Return the files with the changes of which keys are notified in a batch; see `BatchTime.changed_files`. In
+        batch 0, no key watches a reference yet.
         """
-        if not self._tells or number == 0:
+        if not self._notifies or number == 0:
             return {}
         end = f"-{number}-{_ROWS}"
         return {name: file for name, files in self._sent.items() for file in files[-1:] if file.endswith(end)}

@@ -337,13 +337,15 @@ class RunningJob:
                 references.read_tables(number)
 
     def _with_references(self, times: dict[str, BatchTime], identity: CheckpointMetadata) -> dict[str, BatchTime]:
-        given = dict(times)
+        with_references = dict(times)
         for stage, references in self._references.items():
             time = times[stage]
-            told = references.told(time.number)
-            called = range_numbers(identity.key_ranges) if told else time.called
-            given[stage] = attrs.evolve(time, references=references.sent, told=told, called=called)
-        return given
+            changed = references.changed_files(time.number)
+            called = range_numbers(identity.key_ranges) if changed else time.called
+            with_references[stage] = attrs.evolve(
+                time, references=references.sent, changed_files=changed, called=called
+            )
+        return with_references
 
     def _report(self, number: int, began: float, result: Summary, down: Mapping[str, bool], stage: str) -> BatchReport:
         """Return the report of a batch of a stage."""

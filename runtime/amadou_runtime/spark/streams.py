@@ -16,7 +16,7 @@ from amadou import Job, Source
 from amadou.errors import CheckpointError
 from amadou.spark_versions import names_sources
 from amadou.text import qualified
-from amadou_runtime.core.references import told_tables
+from amadou_runtime.core.references import notifies_keys
 from amadou_runtime.spark.files import Files
 
 ORDER: Final = "streams.json"
@@ -58,7 +58,7 @@ def replay_stream(stage: str) -> str:
 
 def needs_wake_ups(job: Job) -> bool:
     """Return `True` if a job needs the wake-up source."""
-    return bool(job.stages) or any(stage.idle_after or told_tables(stage) for stage in job.by_stage.values())
+    return bool(job.stages) or any(stage.idle_after or notifies_keys(stage) for stage in job.by_stage.values())
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ count batches, one millisecond per batch:
    driver writes a file with the processing time at which the next timer will be due (`WakeUp`). A separate source
    (`wake_source`) reads the file and, at that time, adds an empty row for each key range. These rows do not have an
    event time: they only make Spark call the ranges.
-5. If keys are told about the rows of a table (`on_reference_changed`), the run reads the table in a batch in which the
+5. If keys are notified of the rows of a table (`on_reference_changed`), the run reads the table in a batch in which the
    wake-up source calls every key range, and plans such a call for the time at which the table is to be read again.
 
 In a job with several stages, this holds for the first stage. The others do not have Spark timers: the stage before adds

@@ -1,7 +1,7 @@
 """Engines for test runs. An engine processes a script batch by batch."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -15,11 +15,12 @@ from amadou_runtime.core.failure import cannot_travel
 from amadou_runtime.core.feeding import fed_by
 from amadou_runtime.core.keying import Keying, keyed_sources
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.packed_group import packed_group
 from amadou_runtime.core.references import ReferenceTable
 from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.embedded.engine import BatchResult, Embedded
-from amadou_runtime.embedded.state import EmbeddedState
+from amadou_runtime.embedded.state import EmbeddedState, GroupState
 from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.difference import difference, in_fixed_order
 from amadou_runtime.testing.trace import RawEntry, SimulatedCrash, Trace
@@ -124,15 +125,20 @@ class EmbeddedEngine:
     """Processes batches in this process; see `ScriptEngine`.
 
     :param job: the job, with in-memory sinks
+    :param state_of: makes the state of a stage's key group from its state as one value (see `PackedGroup`), or from
+        `None`
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, state_of: Callable[[bytes | None], GroupState] = EmbeddedState.of) -> None:
+        self._state_of = state_of
         self._begin(job)
+        for engine in self._engines.values():
+            engine.state = state_of(None)
 
     def process(self, batches: Mapping[str, ScriptedBatch]) -> dict[str, ScriptedResult]:
         for name, batch in batches.items():
             if batch.put is not None:
-                self._engines[name].state = EmbeddedState.of(batch.put or None)
+                self._engines[name].state = self._state_of(batch.put or None)
         if any(batch.crash_after is not None for batch in batches.values()):
             with suppress(SimulatedCrash):
                 self._process(batches)
@@ -142,7 +148,7 @@ class EmbeddedEngine:
         return {name: self._stored(name, result) for name, result in results.items()}
 
     def state(self, stage: str) -> bytes | None:
-        return self._engines[stage].state.packed()
+        return packed_group(self._engines[stage].state.group())
 
     def failed(self) -> dict[str, list[RawEntry]]:
         return {name: engine.trace.take() for name, engine in self._engines.items()}

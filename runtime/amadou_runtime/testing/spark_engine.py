@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, store_of
 from amadou_runtime.spark.clock import BatchTime, StageProgress
 from amadou_runtime.spark.keying_stage import KEYED
+from amadou_runtime.spark.log.forms import Forms
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.query import run_query
 from amadou_runtime.spark.running_job import RunningJob
@@ -60,9 +62,13 @@ class SparkEngine:
 
     :param job: the job, with in-memory sinks
     :param spark: the session; by default a local session
+    :param store: the store of the state; by default the one that a real run would choose
+    :param forms: rules for the form of the key group on the store *log*
     """
 
-    def __init__(self, job: Job, spark: Any = None) -> None:
+    def __init__(self, job: Job, spark: Any = None, *, store: str | None = None, forms: Forms | None = None) -> None:
+        self._store = store
+        self._stage = partial(TracedStatefulStage, forms=forms)
         self._directory = Path(tempfile.mkdtemp(prefix="amadou-test-"))
         self._checkpoint = str(self._directory / "checkpoint")
         self._own = own_session(
@@ -143,8 +149,9 @@ class SparkEngine:
         stages = list(job.by_stage)
         keyed = {stage: [self._keyed(payload)] if stage == payload.stage else [] for stage in stages}
         running = RunningJob(job, self._clock, on_batch=self._note)
-        identity = CheckpointMetadata(job.name, self._directory.name, 1, 1, store_of(job), {}, [], stages=stages)
-        return run_query(running, keyed, payload, TracedStatefulStage, identity, self._checkpoint, None)
+        store = self._store or store_of(job)
+        identity = CheckpointMetadata(job.name, self._directory.name, 1, 1, store, {}, [], stages=stages)
+        return run_query(running, keyed, payload, self._stage, identity, self._checkpoint, None)
 
     def _keyed(self, payload: Payload) -> Any:
         """Return the keyed rows of the script."""

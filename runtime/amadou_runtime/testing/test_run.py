@@ -31,16 +31,32 @@ from amadou_runtime.testing.trace import RawEntry
 ENGINES = ("embedded", "spark", "both")
 
 
+def embedded_engine(job: Job) -> ScriptEngine:
+    """Return the embedded engine for a job."""
+    return EmbeddedEngine(job)
+
+
+def spark_engine(job: Job, spark: Any) -> ScriptEngine:
+    """Return the engine that runs a job on a Spark session."""
+    from amadou_runtime.testing.spark_engine import SparkEngine
+
+    return SparkEngine(job, spark)
+
+
 @attrs.define
 class Defaults:
     """Settings of the pytest plugin for all test runs.
 
     :param engine: engine for test runs that do not set one
     :param made: test runs of the current test; a test run is added when its engine starts. `None` outside of tests
+    :param embedded_engine: function that starts the embedded engine
+    :param spark_engine: function that starts the engine on Spark
     """
 
     engine: str = "embedded"
     made: list["TestRun"] | None = None
+    embedded_engine: Callable[[Job], ScriptEngine] = embedded_engine
+    spark_engine: Callable[[Job, Any], ScriptEngine] = spark_engine
 
 
 defaults = Defaults()
@@ -511,11 +527,9 @@ class TestRun:
         if defaults.made is not None and self not in defaults.made:
             defaults.made.append(self)
         if self.engine == "embedded":
-            return EmbeddedEngine(self._job)
-        from amadou_runtime.testing.spark_engine import SparkEngine
-
-        spark = SparkEngine(self._job, self._spark)
-        return spark if self.engine == "spark" else BothEngines(EmbeddedEngine(self._job), spark)
+            return defaults.embedded_engine(self._job)
+        spark = defaults.spark_engine(self._job, self._spark)
+        return spark if self.engine == "spark" else BothEngines(defaults.embedded_engine(self._job), spark)
 
 
 def _by_stage(handler: GivenHandler | Mapping[str, GivenHandler] | None) -> Mapping[str, GivenHandler]:

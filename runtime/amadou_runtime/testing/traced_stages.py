@@ -21,6 +21,8 @@ from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import StoredRange
 from amadou_runtime.spark.keying_stage import REPORT_RANGE, KeyingStage, Rows, order_of
+from amadou_runtime.spark.log.forms import Forms
+from amadou_runtime.spark.log.logged_range import LoggedRange
 from amadou_runtime.spark.modules import loads
 from amadou_runtime.spark.passed_rows import passed_row
 from amadou_runtime.spark.payload import Worker
@@ -148,8 +150,14 @@ class TracedRange:
         return packed_group(group)
 
 
+@attrs.frozen
 class TracedStatefulStage(StatefulStage):
-    """Processes the only key range of a test run, traces the callbacks, and simulates the crashes of the script."""
+    """Processes the only key range of a test run, traces the callbacks, and simulates the crashes of the script.
+
+    :param forms: rules for the form of the key group on the store *log*; `None` for those of a real run
+    """
+
+    forms: Forms | None = None
 
     def _process(self, number: int, packed: list[bytes], state: RangeState) -> Summary:
         begin = next((chunk for chunk in packed if chunk.startswith(_BEGIN)), None)
@@ -157,6 +165,8 @@ class TracedStatefulStage(StatefulStage):
             return Summary()
         run, crash_after, put, references = unpack_compressed(begin[len(_BEGIN) :])
         stored = state.load(run)
+        if isinstance(stored, LoggedRange) and self.forms is not None:
+            stored.forms = self.forms
         if put is not None:
             stored.replace(0, put or None)
         traced = TracedRange(stored, run)

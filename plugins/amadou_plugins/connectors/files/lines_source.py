@@ -11,7 +11,7 @@ from amadou_plugins.connectors.files.found_files import PACKED, opened, reading
 
 LINE_END = re.compile(rb"[\r\n]")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_CHUNK = 1 << 20
+READ_SIZE = 1 << 20
 _SMALLEST_PART = 1 << 20
 _LARGEST_PART = 64 << 20
 
@@ -123,13 +123,13 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
     """
     piece = b""
     while size is None or size > 0:
-        piece = file.read(_CHUNK if size is None else min(size, _CHUNK))
+        piece = file.read(READ_SIZE if size is None else min(size, READ_SIZE))
         if not piece:
             return
         yield piece
         size = None if size is None else size - len(piece)
     while not piece.endswith((b"\n", b"\r")):
-        piece = file.read(_CHUNK)
+        piece = file.read(READ_SIZE)
         if not piece:
             return
         ending = LINE_END.search(piece)

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from amadou import Counts
 from amadou.engine import pack, unpack
@@ -16,25 +16,12 @@ from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import PackedChanges, PackedGroup, divided, joined
 from amadou_runtime.spark.key_range import GroupStatus, StoreResult, range_status
 from amadou_runtime.spark.log.entries import RangeEntries, StoreFigures
+from amadou_runtime.spark.log.forms import Forms
 
 PREFIX = 2
 """Number of bytes with which each id begins: the number of the key group."""
 PACKED = b"p"
 """The rest of the id of an entry that contains a whole key group."""
-SMALL, _LARGE = 1 << 11, 1 << 18
-"""Sizes in bytes: a key group always stays in one entry up to the first size, and never above the second, so that the
-memory for a batch does not grow with the state.
-"""
-_SPARSE, _DENSE = 4, 2
-"""A batch is sparse for a group if its keys, in entries of their own, would take less than a fourth of the group's
-size. It is dense if it touches at least half of the keys.
-"""
-ENTRY = 32
-"""Size in bytes that an entry takes in addition to the state of its key, also as a measure of the time it takes."""
-_BATCHES: Final = 3
-"""Number of consecutive sparse or dense batches after which a group is stored in the other form. A single batch, such
-as a no-data batch, does not convert a group: a conversion reads and writes all keys of the group.
-"""
 
 
 class StoredForm(NamedTuple):
@@ -50,6 +37,7 @@ class StoredForm(NamedTuple):
 
 
 _NEW = StoredForm(GroupStatus(0, 0, False, {}, []))
+_FORMS = Forms()
 
 
 class LoggedRange:
@@ -59,8 +47,10 @@ class LoggedRange:
     :param entries: the stored entries
     """
 
-    def __init__(self, entries: RangeEntries) -> None:
+    def __init__(self, entries: RangeEntries, forms: Forms = _FORMS) -> None:
         self.entries = entries
+        self.forms = forms
+        """Rules for the form of each key group."""
         self.logged: dict[bytes, Change] = {}
         """The changes that the range has taken; see `EntryChanges`."""
         self.in_memory: dict[bytes, Change] = {}
@@ -97,9 +87,9 @@ class LoggedRange:
     def take(self, number: int, processed: ProcessedGroup) -> None:
         changes, held = processed.changes, processed.held
         is_by_key = isinstance(changes, EntryChanges)
-        is_misfit = _should_join(processed) if is_by_key else _should_divide(processed)
+        is_misfit = self.forms.is_dense(processed) if is_by_key else self.forms.is_sparse(processed)
         misfits = self._groups.get(number, _NEW).misfits + 1 if is_misfit else 0
-        if misfits >= _BATCHES or (is_misfit and not is_by_key and len(changes.packed) > _LARGE):
+        if misfits >= self.forms.batches or (is_misfit and not is_by_key and len(changes.packed) > self.forms.large):
             (self._join if is_by_key else self._divide)(number, processed)
         else:
             (self._take_entries if is_by_key else self._take_packed)(number, changes, held, misfits)
@@ -122,7 +112,10 @@ class LoggedRange:
         self._delete(*self._group_entries(number).ids())
         stored = PackedGroup(packed)
         group = KeyGroup(stored)
-        self._take_packed(number, stored.changes(group), group.waiting(), 0)
+        if self.forms.begins_packed(group):
+            self._take_packed(number, stored.changes(group), group.waiting(), 0)
+        else:
+            self._take_entries(number, entries_of(group, prefix_of(number), self._epoch), group.waiting(), 0)
 
     def _group_entries(self, number: int) -> "GroupEntries":
         return GroupEntries(self, number, self._epoch, was_taken=number in self._taken)
@@ -176,24 +169,6 @@ def _counts(figures: StoreFigures) -> Counts:
         state_view_hits=int(figures.view_hit),
         state_view_rebuilds=int(not figures.view_hit),
     )
-
-
-def _should_join(processed: ProcessedGroup) -> bool:
-    """Return `True` if a group with an entry per key would better be stored in one entry."""
-    changes = processed.changes
-    if processed.held or changes.retired or processed.touched * _DENSE < changes.keys:
-        return False
-    return sum(len(change.value or b"") for change in changes.logged.values()) * _DENSE < _LARGE
-
-
-def _should_divide(processed: ProcessedGroup) -> bool:
-    """Return `True` if a group in one entry would better be stored as an entry per key."""
-    changes, group = processed.changes, processed.group
-    if changes.packed is None or group.kept_states or not group.group_states.keys() <= group.columnar.keys():
-        return False
-    size, keys = len(changes.packed), max(changes.keys, 1)  # a group with held events may have no keys
-    is_sparse = processed.touched * (size / keys + ENTRY) * _SPARSE < size
-    return size > _LARGE or (size > SMALL and is_sparse)
 
 
 def prefix_of(number: int) -> bytes:

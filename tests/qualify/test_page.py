@@ -1,0 +1,31 @@
+"""docs/trust.md, which is made from the figures of scripts/qualify."""
+
+from pathlib import Path
+
+from tests.qualify.figures import FILE, Piece, read
+from tests.qualify.page import PAGE, page_of
+
+
+def test_the_page_on_trust_has_the_stored_figures() -> None:
+    assert PAGE.read_text() == page_of(read(FILE)), "run scripts/qualify --page"
+
+
+def test_appended_figures_are_added_and_others_replace_those_of_their_part(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    for part, append, count in (("kills", False, 3), ("soak", False, 1), ("kills", True, 4)):
+        Piece(file, part, append=append, seed=count).tried({"driver": count}, runs=1, lost=0)
+    assert "**7**: driver 7" in page_of(read(file))
+    Piece(file, "kills", append=False, seed=9).tried({"jvm": 2}, runs=1)
+    assert [piece["part"] for piece in read(file)] == ["soak", "kills"]
+    assert "**2**: jvm 2" in page_of(read(file))
+
+
+def test_the_page_names_each_failure_and_the_command_that_repeats_it(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    piece = Piece(file, "kills", append=False, seed=1)
+    piece.tried({"driver": 5}, runs=1, events=10, results=8, lost=2)
+    piece.found("2 lost in counts\nmore", "scripts/qualify kills --seed 1")
+    page = page_of(read(file))
+    assert "| 1 | 10 | 8 | 2 | 0 | 0 |" in page
+    assert "2 lost in counts (`scripts/qualify kills --seed 1`)" in page
+    assert "more (" not in page

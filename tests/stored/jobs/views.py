@@ -1,0 +1,52 @@
+"""Counts the views of each channel per minute: a handler with map state and event-time timers."""
+
+from datetime import datetime, timedelta
+
+import orjson
+from attrs import frozen
+
+from amadou import Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject, truncate
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_runtime import main
+
+MINUTE = timedelta(minutes=1)
+
+
+@frozen
+class ViewSum:
+    channel_id: str
+    timestamp: datetime
+    sum: int
+
+
+class ViewsPerMinute(Handler):
+    """Counts the views of each channel per minute."""
+
+    counts = MapSpec(datetime, int)
+    sums = SinkSpec(ViewSum)
+
+    def key_event(self, record: bytes) -> list[KeyedEvent]:
+        view = orjson.loads(record)
+        return [KeyedEvent(view["channel_id"], datetime.fromisoformat(view["timestamp"]))]
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        counts = self.counts.state_for(subject)
+        minute = truncate(event.timestamp, MINUTE)
+        counts[minute] = counts.get(minute, 0) + 1
+        subject.set_timer(minute + MINUTE)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        counts = self.counts.state_for(subject)
+        for minute in sorted(m for m in counts if m < timestamp):
+            self.sums.collect(subject, ViewSum(subject.key, minute, counts.pop(minute)))
+
+
+job = Job(
+    "views-per-minute",
+    handler=ViewsPerMinute(),
+    sources={"views": LinesSource(Param("VIEWS", default="views/"))},
+    sinks={"sums": JsonLinesSink(Param("SUMS", default="sums/"))},
+)
+
+if __name__ == "__main__":
+    main(job)
