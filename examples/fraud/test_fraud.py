@@ -58,7 +58,7 @@ def test_nobody_pays_in_two_countries_within_an_hour(second: float, expected: li
     assert raised(payment(0), payment(second, country="BR")) == expected
 
 
-def test_cards_are_judged_apart() -> None:
+def test_cards_are_judged_separately() -> None:
     assert raised(*(payment(at, country=f"F{at}", card=f"c{at}") for at in range(6))) == []
 
 
@@ -87,7 +87,7 @@ def test_payments_of_one_time_are_judged_by_their_ids_in_one_batch_or_in_several
             assert alerts_of(between(new_run().add_record(records[0])).add_record(records[1])) == [("travel", "b")]
 
 
-def test_a_payment_that_comes_too_late_is_not_judged_but_kept_for_people() -> None:
+def test_a_late_payment_is_not_judged_but_diverted() -> None:
     run = new_run().add_record(payment(5)).end_batch().add_record(payment(0, country="BR"))
     result = run.run(flush=True)
     assert result.records("alerts") == []
@@ -95,13 +95,13 @@ def test_a_payment_that_comes_too_late_is_not_judged_but_kept_for_people() -> No
 
 
 @pytest.mark.parametrize("record", BROKEN)
-def test_what_is_no_payment_becomes_a_dead_letter_and_others_go_on(record: bytes) -> None:
+def test_a_record_that_is_not_a_payment_becomes_a_dead_letter_and_others_are_judged(record: bytes) -> None:
     result = new_run().add_records([payment(0), KafkaRecord(record), payment(5, country="BR")]).run(flush=True)
     assert [letter.record.value for letter in result.dead_letters] == [record]
     assert len(result.records("alerts")) == 1
 
 
-def test_a_payment_from_the_future_makes_no_other_late() -> None:
+def test_a_payment_from_the_future_does_not_make_others_late() -> None:
     run = new_run(processing_time=NOON).add_records([payment(0), payment(5.1)]).end_batch()
     result = run.add_record(payment(0.1, country="BR")).run(flush=True)
     assert (len(result.dead_letters), len(result.records("alerts")), result.late) == (1, 1, [])
@@ -120,7 +120,7 @@ def test_a_card_begins_anew_after_thirty_days(cut: str, pause: timedelta, expect
     assert len(alerts_of(run.add_record(much))) == expected
 
 
-def test_nothing_stays_of_a_card_that_is_forgotten() -> None:
+def test_the_state_of_a_card_is_removed_after_thirty_days() -> None:
     run = new_run().add_records(map(payment, range(10))).add_watermark(NOON + MINUTE * 60)
     assert run.run().keys() == ["c1"]
     assert run.add_watermark(NOON + MINUTE * 60 + MEMORY).run().keys() == []
@@ -131,14 +131,14 @@ def test_alerts_survive_a_crash_and_a_restart() -> None:
     assert alerts_of(run.add_record(payment(5))) == [("burst", "c1 5")]
 
 
-def test_partitions_that_are_apart_make_nothing_late() -> None:
+def test_payments_of_a_partition_that_is_behind_are_not_late() -> None:
     run = new_run().add_record(payment(0), partition="0").add_record(payment(30, card="c2"), partition="1")
     run.end_batch().add_record(payment(1, country="BR"), partition="0")
     assert alerts_of(run) == [("travel", "c1 1")]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_alerts_are_the_oracles_however_the_payments_are_cut_into_batches(seed: int) -> None:
+def test_the_alerts_are_those_of_plain_python_in_any_batches(seed: int) -> None:
     records = [record for _, record in payments(2000, seed)]
     sizes = random.Random(seed)
     run, start = new_run(), 0

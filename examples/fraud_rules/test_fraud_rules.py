@@ -97,7 +97,7 @@ def test_alerts_of_the_sample() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_alerts_are_the_oracles(seed: int) -> None:
+def test_the_alerts_are_those_of_plain_python(seed: int) -> None:
     run, batches = TestRun(job), random_batches(seed)
     for changes, payments in batches:
         run.add_records(changes, "rules").add_records(payments, "payments").end_batch()
