@@ -29,7 +29,7 @@ def unavailable(reason: str) -> NoReturn:
 
 
 def need(service: str, variable: str) -> str:
-    """What `scripts/services` or `scripts/test` told how to reach a service; skips the test where neither did."""
+    """Return the address that `scripts/services` or `scripts/test` has set; skip the test if neither has."""
     value = os.environ.get(variable)
     if not value:
         unavailable(f"{service} is not there: run scripts/services start and source .services/env, or run scripts/test")

@@ -144,7 +144,7 @@ def _query(
     keyed: dict[str, list[Any]] = {stage: [] for stage in identity.stages}
     if clock.wakes:
         check_has_all(
-            "a job with several stages, idle_timeout, windows in memory, or keys that are told about changed tables",
+            "a job with several stages, idle_timeout, windows in memory, or keys that are notified of changed tables",
             "use a newer Spark",
         )
         from amadou_runtime.spark.wake_source import wake_ups  # needs pyspark

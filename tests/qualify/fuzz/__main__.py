@@ -1,9 +1,9 @@
-"""Plays random jobs on an engine, and compares what they give with a model of docs/semantics.md.
+"""Runs random jobs on an engine, and compares what they give with a model of docs/semantics.md.
 
 A job has several stages with windows, joins, references, lookups, timers and state with a ttl; its script has late and
 idle sources, restarts, crashes, snapshots, savepoints and random cuts into batches. Each script is made from the seed
-and its number, and played on each store. One that fails is made smaller, and shown with what differs and the command
-that repeats it. With --append and without --seed, the scripts after the last ones of the same engine are played.
+and its number, and run on each store. One that fails is made smaller, and shown with what differs and the command
+that repeats it. With --append and without --seed, the scripts after the last ones of the same engine are run.
 
 Some faults are known, and some answers are open: scripts that depend on one are left out and counted, unless it is
 switched on with --with (see --known).
@@ -42,7 +42,7 @@ def main() -> int:
         "--with", action="append", dest="on", default=[], metavar="NAME", help="a name of --known, or all"
     )
     parser.add_argument("--known", action="store_true", help="list what scripts are left out for")
-    parser.add_argument("--script", type=Path, metavar="FILE", help="play a script that --shrunk has written")
+    parser.add_argument("--script", type=Path, metavar="FILE", help="run a script that --shrunk has written")
     parser.add_argument("--shrunk", type=Path, metavar="DIRECTORY", help="write scripts that were made smaller here")
     parser.add_argument("--show", action="store_true", help="print the scripts")
     chosen = parser.parse_args()
@@ -62,7 +62,7 @@ def main() -> int:
     if chosen.append and chosen.first is None:
         continue_after(chosen)
     chosen.first = chosen.first or 0
-    return Fuzz(chosen, stores, rules).play()
+    return Fuzz(chosen, stores, rules).execute()
 
 
 def play_file(file: Path, stores: Sequence[str], rules: Rules) -> int:
@@ -103,7 +103,7 @@ def sessions(stores: Sequence[str]) -> Iterator[Any]:
 
 
 class Fuzz:
-    """Plays scripts, and stores the figures."""
+    """Runs scripts, and stores the figures."""
 
     def __init__(self, chosen: argparse.Namespace, stores: Sequence[str], rules: Rules) -> None:
         self.chosen = chosen
@@ -117,7 +117,7 @@ class Fuzz:
         self.failures = 0
         self.began = time.monotonic()
 
-    def play(self) -> int:
+    def execute(self) -> int:
         numbers = range(self.chosen.first, self.chosen.first + self.chosen.scripts)
         with Shown("fuzz", self.chosen.scripts, "scripts") as shown, sessions(self.stores) as spark:
             tried, said = Counter(dict.fromkeys(self.stores, 0)), self.began

@@ -1,4 +1,4 @@
-"""The engines on which scripts are played: the embedded one on each store, and Spark on each store."""
+"""The engines on which scripts are run: the embedded one on each store, and Spark on each store."""
 
 import tempfile
 from collections.abc import Iterator

@@ -143,7 +143,7 @@ class Generator:
             then["fail"] = self.random.randint(0, 4)
         if self.chance(0.3):
             then["do"] = [
-                self.pick(["tell"], ["add", 1], ["put", "x", 1], ["append", 3], ["timer_after", 3, "put"], ["count"])
+                self.pick(["report"], ["add", 1], ["put", "x", 1], ["append", 3], ["timer_after", 3, "put"], ["count"])
             ]
         return Component(component.name, component.kind, component.settings, then)
 
@@ -238,8 +238,8 @@ class Generator:
     def instruction(self, stage: Stage, tags: tuple[str, ...], sends: bool) -> list[Any]:
         now, number = self.now, self.random.randint(0, 3)
         drawn: list[list[Any]] = [
-            ["tell"],
-            ["tell"],
+            ["report"],
+            ["report"],
             ["set_timer", now + self.random.randint(-3, 9), self.pick(*tags)],
             ["set_timer", now + self.random.randint(0, 5), self.pick(*tags)],
             ["set_timer", self.pick(6, 12), self.pick(*tags)],

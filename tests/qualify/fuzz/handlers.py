@@ -147,13 +147,13 @@ class Machine(Handler):
                 component.add(subject, event)
         if self.has_lookup and event.value.get("need") is not None:
             answers.append(self.look.get(subject, event.value["need"]))  # type: ignore[attr-defined]
-        self.play("event", subject, event.timestamp, event.value["do"], event.value["id"], answers)
+        self.execute("event", subject, event.timestamp, event.value["do"], event.value["id"], answers)
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
         now = micros(timestamp)
-        self.play("timer", subject, timestamp, program_of(subject.timer_tag, now / MICRO), subject.timer_tag, [])
+        self.execute("timer", subject, timestamp, program_of(subject.timer_tag, now / MICRO), subject.timer_tag, [])
 
-    def play(
+    def execute(
         self, what: str, subject: Subject, timestamp: datetime, program: Program, detail: Any, answers: list[Any]
     ) -> None:
         assert subject.timestamp == timestamp
@@ -163,12 +163,12 @@ class Machine(Handler):
     def emit(self, subject: Subject, what: str, *parts: Any) -> None:
         self.out.collect(subject, [what, PLACES[repr(subject.key)], micros(subject.watermark), *parts])
 
-    def tell(self, subject: Subject) -> None:
+    def report(self, subject: Subject) -> None:
         total, names = self.total.state_for(subject), self.names.state_for(subject)
         timers = [[micros(timestamp), tag] for timestamp, tag in subject.timers()]
         parts = [total.exists, total.value, [list(item) for item in names.items()], len(names)]
         history = self.history.state_for(subject)
-        self.emit(subject, "tell", *parts, list(history), len(history), timers)
+        self.emit(subject, "report", *parts, list(history), len(history), timers)
 
     def set_timer(self, subject: Subject, when: float, tag: str) -> bool:
         return subject.set_timer(at(when), tag)
@@ -350,8 +350,8 @@ def lookup_of(settings: dict[str, Any]) -> Lookup[str, int]:
 def answers_of(stage: Stage) -> dict[str, Any]:
     """The mapping that takes the place of the service: a test run raises answers that are exceptions."""
     assert stage.lookup is not None
-    given = stage.lookup["answers"]
-    return {name: OSError("down") if value == "down" else value for name, value in given.items()}
+    options = stage.lookup["answers"]
+    return {name: OSError("down") if value == "down" else value for name, value in options.items()}
 
 
 def duration(seconds: int | None) -> timedelta | None:
@@ -394,52 +394,52 @@ def named(function: Any, name: str) -> Any:
 
 
 def window_of(component: Component, more: dict[str, Any]) -> Any:
-    given = component.settings
+    options = component.settings
     settings: dict[str, Any] = dict(more)
     for name, setting in (("ttl", "ttl"), ("lateness", "allowed_lateness"), ("max_duration", "max_duration")):
-        if given.get(name) is not None:
-            settings[setting] = given[name] * SECOND
+        if options.get(name) is not None:
+            settings[setting] = options[name] * SECOND
     for name in ("late", "max_active", "storage"):
-        if given.get(name) is not None:
-            settings[name] = given[name]
-    match given.get("early"):
+        if options.get(name) is not None:
+            settings[name] = options[name]
+    match options.get("early"):
         case ["every", seconds]:
             settings["early"] = seconds * SECOND
         case ["count", number]:
             settings["early"] = number
         case ["flag"]:
             settings["early"] = flagged
-    value = aggregate(given.get("value"))
+    value = aggregate(options.get("value"))
     match component.kind:
         case "tumbling":
-            return TumblingWindow(given["size"] * SECOND, value, offset=given.get("offset", 0) * SECOND, **settings)
+            return TumblingWindow(options["size"] * SECOND, value, offset=options.get("offset", 0) * SECOND, **settings)
         case "hopping":
-            size, hop = given["size"] * SECOND, given["hop"] * SECOND
-            return HoppingWindow(size, hop, value, offset=given.get("offset", 0) * SECOND, **settings)
+            size, hop = options["size"] * SECOND, options["hop"] * SECOND
+            return HoppingWindow(size, hop, value, offset=options.get("offset", 0) * SECOND, **settings)
         case "session":
-            return SessionWindow(given["gap"] * SECOND, value, **settings)
+            return SessionWindow(options["gap"] * SECOND, value, **settings)
         case "sliding":
-            return SlidingWindow(given["size"] * SECOND, value, **settings)
+            return SlidingWindow(options["size"] * SECOND, value, **settings)
         case "count":
-            return CountWindow(given["size"], value, hop=given.get("hop"), **settings)
+            return CountWindow(options["size"], value, hop=options.get("hop"), **settings)
     raise ValueError(component.kind)
 
 
 def join_of(component: Component) -> Any:
-    given = component.settings
-    left, right = given["sources"]
-    settings: dict[str, Any] = {"left": left, "right": right, "how": given["how"]}
+    options = component.settings
+    left, right = options["sources"]
+    settings: dict[str, Any] = {"left": left, "right": right, "how": options["how"]}
     for name, setting in (("ttl", "ttl"), ("lateness", "allowed_lateness")):
-        if given.get(name) is not None:
-            settings[setting] = given[name] * SECOND
-    if given.get("late") is not None:
-        settings["late"] = given["late"]
+        if options.get(name) is not None:
+            settings[setting] = options[name] * SECOND
+    if options.get("late") is not None:
+        settings["late"] = options["late"]
     match component.kind:
         case "interval":
-            return IntervalJoin(lower=given["lower"] * SECOND, upper=given["upper"] * SECOND, **settings)
+            return IntervalJoin(lower=options["lower"] * SECOND, upper=options["upper"] * SECOND, **settings)
         case "as_of":
-            tolerance = duration(given.get("tolerance"))
-            return AsOfJoin(tolerance=tolerance, direction=given["direction"], **settings)
+            tolerance = duration(options.get("tolerance"))
+            return AsOfJoin(tolerance=tolerance, direction=options["direction"], **settings)
         case "latest":
             return LatestJoin(**settings)
     raise ValueError(component.kind)

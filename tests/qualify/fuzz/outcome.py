@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 from tests.qualify.fuzz.known import LeftOut, Rules
-from tests.qualify.fuzz.model import given_by_model
-from tests.qualify.fuzz.play import differences, played
+from tests.qualify.fuzz.model import results_of_model
+from tests.qualify.fuzz.script_run import differences, results_of
 from tests.qualify.fuzz.scripts import Script
 from tests.qualify.fuzz.shrink import shrunk
 
@@ -26,16 +26,16 @@ class Outcome:
 
 
 def outcome(script: Script, rules: Rules, engine: dict[str, Any]) -> Outcome:
-    """Play a script, and compare.
+    """Run a script, and compare.
 
     :param engine: arguments of `TestRun`
     """
     try:
-        expected = given_by_model(script, rules)
+        expected = results_of_model(script, rules)
     except LeftOut as left_out:
         return Outcome(left_out=left_out.name)
     try:
-        actual = played(script, **engine)
+        actual = results_of(script, **engine)
     except Exception as error:  # whatever it is, it is shown
         return Outcome(kind=f"error {type(error).__name__}", lines=tuple(traceback.format_exc().splitlines()[-12:]))
     lines = differences(actual, expected, in_order=engine["engine"] == "embedded")
@@ -50,7 +50,7 @@ def smallest(script: Script, rules: Rules, engine: dict[str, Any]) -> tuple[Scri
     def fails(candidate: Script) -> bool:
         try:
             return outcome(candidate, rules, engine).kind == kind
-        except Exception:  # the model cannot play what is left of the script
+        except Exception:  # the model cannot run what is left of the script
             return False
 
     small = shrunk(script, fails)

@@ -122,14 +122,14 @@ def number_of(value: Any) -> int:
 def program_of(tag: str, now: float) -> Program:
     """What a timer does when it fires."""
     programs: dict[str, Program] = {
-        "": [["tell"]],
+        "": [["report"]],
         "cancel": [["delete_timer", at, tag] for at, tag in ((now, "cancel"), (now, "put"), (now + 1, ""))],
         "chain": [["set_timer", now + 3, "chain"], ["set_timer", now, ""], ["add", 1]],
-        "clear": [["clear"], ["tell"]],
+        "clear": [["clear"], ["report"]],
         "entries": [["entries"], ["count"]],
-        "fail": [["clear"], ["put", "x", 0], ["set_timer", 99, ""], ["delete_timer", now, "put"], ["tell"], ["fail"]],
-        "put": [["put", "y", 7], ["append", 7], ["tell"]],
-        "send": [["send", 0, None, {"v": 5, "id": -4, "do": [["tell"]]}], ["add", 2]],
+        "fail": [["clear"], ["put", "x", 0], ["set_timer", 99, ""], ["delete_timer", now, "put"], ["report"], ["fail"]],
+        "put": [["put", "y", 7], ["append", 7], ["report"]],
+        "send": [["send", 0, None, {"v": 5, "id": -4, "do": [["report"]]}], ["add", 2]],
         "window": [["add_to", "w0", 0], ["add_to", "w0", -2]],
     }
     return programs[tag]
@@ -140,14 +140,14 @@ def to_json(script: Script) -> str:
 
 
 def from_json(text: str) -> Script:
-    given = json.loads(text)
-    return Script([_stage(stage) for stage in given["stages"]], given["steps"])
+    fields = json.loads(text)
+    return Script([_stage(stage) for stage in fields["stages"]], fields["steps"])
 
 
-def _stage(given: dict[str, Any]) -> Stage:
-    sources = [Source(**source) for source in given["sources"]]
-    components = [Component(**component) for component in given["components"]]
-    return Stage(**{**given, "sources": sources, "components": components})
+def _stage(fields: dict[str, Any]) -> Stage:
+    sources = [Source(**source) for source in fields["sources"]]
+    components = [Component(**component) for component in fields["components"]]
+    return Stage(**{**fields, "sources": sources, "components": components})
 
 
 def listing(script: Script) -> str:
@@ -169,9 +169,9 @@ def _shown(of: Any, *without: str) -> str:
     return _settings({name: value for name, value in fields.items() if value not in (None, {}, False)})
 
 
-def _settings(given: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in given.items())
+def _settings(fields: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in fields.items())
 
 
-def _argument(given: Any) -> str:
-    return str(given)
+def _argument(fields: Any) -> str:
+    return str(fields)

@@ -82,9 +82,9 @@ def smaller_stages(stage: Stage) -> Iterator[Stage]:
                 yield attrs.evolve(stage, sources=[*stage.sources[:place], smaller, *stage.sources[place + 1 :]])
     for place, component in enumerate(stage.components):
         for part in ("settings", "then"):
-            given = getattr(component, part)
-            for name in given:
-                rest = {each: value for each, value in given.items() if each != name}
+            fields = getattr(component, part)
+            for name in fields:
+                rest = {each: value for each, value in fields.items() if each != name}
                 smaller = attrs.evolve(component, **{part: rest})
                 yield attrs.evolve(
                     stage, components=[*stage.components[:place], smaller, *stage.components[place + 1 :]]

@@ -1,6 +1,6 @@
-"""A few random scripts, the same each time: `python -m tests.qualify.fuzz` plays as many as one likes.
+"""A few random scripts, the same each time: `python -m tests.qualify.fuzz` runs as many as one likes.
 
-Each store plays others. A failure prints the script, made smaller, and what differs.
+Each store runs others. A failure prints the script, made smaller, and what differs.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.qualify.fuzz.engines import engine_on
 from tests.qualify.fuzz.features import features_of
 from tests.qualify.fuzz.generate import script_of
 from tests.qualify.fuzz.known import ALL, GENERATED, Rules
-from tests.qualify.fuzz.model import given_by_model
+from tests.qualify.fuzz.model import results_of_model
 from tests.qualify.fuzz.outcome import outcome, smallest
 from tests.qualify.fuzz.scripts import Script, Source, Stage, from_json, listing, to_json
 
@@ -39,7 +39,7 @@ def test_few_scripts_are_left_out_for_known_faults() -> None:
     left_out = 0
     for number in numbers:
         try:
-            given_by_model(script_of(SEED, number, Rules()), Rules())
+            results_of_model(script_of(SEED, number, Rules()), Rules())
         except known.LeftOut:
             left_out += 1
     assert left_out < len(numbers) / 5
@@ -82,10 +82,10 @@ def test_a_difference_is_found_and_made_smaller(tmp_path: Path, capsys: pytest.C
     """`older-write` is a fault that is known: when it is no longer, another one takes its place here."""
     records = [
         ["record", "s0", "in", "", 0, 10, {"v": 0, "id": 1, "do": [["add", 1]]}],
-        ["record", "s0", "in", "", 1, 10, {"v": 0, "id": 2, "do": [["tell"]]}],
+        ["record", "s0", "in", "", 1, 10, {"v": 0, "id": 2, "do": [["report"]]}],
         ["record", "s0", "in", "", 0, 1, {"v": 0, "id": 3, "do": [["add", 1]]}],
     ]
-    after = ["record", "s0", "in", "", 0, 14, {"v": 0, "id": 4, "do": [["tell"]]}]
+    after = ["record", "s0", "in", "", 0, 14, {"v": 0, "id": 4, "do": [["report"]]}]
     script = Script([Stage("s0", "machine", [Source("in")], ttl={"total": 6})], [*records, ["end_batch"], after])
     with engine_on("memory", None) as engine:
         assert outcome(script, Rules(), engine).left_out == "older-write"

@@ -1,4 +1,4 @@
-"""Plays the steps of a script, batch by batch."""
+"""Runs the steps of a script, batch by batch."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from tests.qualify.fuzz.scripts import KEYS, MICRO, Script, Step
 
 
 @attrs.frozen
-class Given:
-    """What a stage gives in a script; see `play.observed`."""
+class Results:
+    """What a stage gives in a script; see `script_run.observed`."""
 
     collected: list[list[Any]]
     late: list[list[Any]]
@@ -24,14 +24,14 @@ class Given:
     """State without a ttl, and timers, by key."""
 
 
-def given_by_model(script: Script, rules: Rules) -> dict[str, Given]:
+def results_of_model(script: Script, rules: Rules) -> dict[str, Results]:
     """What a script gives, by stage.
 
     :raises LeftOut: the script depends on something that is left out
     """
     run = JobModel(script, rules)
-    run.play(script.steps)
-    return {name: given(stage) for name, stage in run.stages.items()}
+    run.execute(script.steps)
+    return {name: results_of_stage(stage) for name, stage in run.stages.items()}
 
 
 class JobModel:
@@ -41,7 +41,7 @@ class JobModel:
         self.stages = {stage.name: StageModel(stage, rules) for stage in script.stages}
         self.now = 0
 
-    def play(self, steps: list[Step]) -> None:
+    def execute(self, steps: list[Step]) -> None:
         records: list[Step] = []
         has_begun = False
         """Whether a batch has ended since the last `run`, so that timers can be due."""
@@ -113,11 +113,11 @@ class JobModel:
                 stage.clock.feeding[source.name] = self.stages[source.feed].clock.watermark
 
 
-def given(stage: StageModel) -> Given:
+def results_of_stage(stage: StageModel) -> Results:
     output = stage.output
     stage.expire()
     state = {KEYS.index(key): shown(stage, of) for key, of in stage.keys.items() if not of.is_empty()}
-    return Given(
+    return Results(
         collected=output.collected,
         late=output.late,
         diverted=output.diverted,

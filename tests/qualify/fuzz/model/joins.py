@@ -12,11 +12,11 @@ class Join:
     def __init__(self, component: Component, place: int) -> None:
         self.component = component
         self.place = place
-        given = component.settings
-        self.left, self.right = given["sources"]
-        self.how = given["how"]
-        self.lateness = seconds(given.get("lateness"))
-        self.ttl = given.get("ttl")
+        options = component.settings
+        self.left, self.right = options["sources"]
+        self.how = options["how"]
+        self.lateness = seconds(options.get("lateness"))
+        self.ttl = options.get("ttl")
 
     def match(self, call: Call, left: Event | None, right: Event | None) -> None:
         sides = [None if side is None else side.value["id"] for side in (left, right)]
@@ -86,9 +86,9 @@ class AsOf(Join):
 
     def __init__(self, component: Component, place: int) -> None:
         super().__init__(component, place)
-        given = component.settings
-        self.tolerance = math.inf if given.get("tolerance") is None else seconds(given["tolerance"])
-        self.direction = given["direction"]
+        options = component.settings
+        self.tolerance = math.inf if options.get("tolerance") is None else seconds(options["tolerance"])
+        self.direction = options["direction"]
         self.wait = self.lateness + (0 if self.direction == "backward" else self.tolerance)
         self.lefts: list[Event] = []
         self.rights: list[Event] = []

@@ -204,7 +204,7 @@ class StageModel:
             if is_timer:
                 self.keys[key].timers.discard((at, tag))
                 call = CallModel(self, key, at, mark, "on_timer_expired", is_timer=True, tag=tag)
-                call.run(lambda call=call, tag=tag, at=at: call.play("timer", program_of(tag, at / MICRO), tag, []))
+                call.run(lambda call=call, tag=tag, at=at: call.execute("timer", program_of(tag, at / MICRO), tag, []))
             else:
                 component = self.stage.components[place]
                 call = CallModel(self, key, at, mark, component.name, is_timer=True, place=place)
@@ -387,7 +387,7 @@ class CallModel:
             return
         if stage.lookup is not None and event.value.get("need") is not None:
             answers.append(self.look_up(event.value["need"], stage.lookup))
-        self.play("event", event.value["do"], event.value["id"], answers)
+        self.execute("event", event.value["do"], event.value["id"], answers)
 
     def look_up(self, name: str, lookup: dict[str, Any]) -> Any:  # rule 35
         answer = lookup["answers"].get(name)
@@ -401,7 +401,7 @@ class CallModel:
         done = [getattr(self, name)(*arguments) for name, *arguments in program]
         self.collect("change", *detail, done)
 
-    def play(self, what: str, program: Program, detail: Any, answers: list[Any]) -> None:
+    def execute(self, what: str, program: Program, detail: Any, answers: list[Any]) -> None:
         done = [getattr(self, name)(*arguments) for name, *arguments in program]
         self.collect(what, detail, self.at, self.source, self.is_late, answers, done)
 
@@ -428,11 +428,11 @@ class CallModel:
     def collect(self, what: str, *parts: Any) -> None:
         self.collected.append([what, KEYS.index(self.state.key), self.watermark, *parts])
 
-    def tell(self) -> None:
+    def report(self) -> None:
         state = self.state
         total, names, history, timers = state.shown()
         exists = state.total is not None
-        self.collect("tell", exists, total, names, len(names), history, len(history), timers)
+        self.collect("report", exists, total, names, len(names), history, len(history), timers)
 
     def set_timer(self, when: float, tag: str) -> bool:
         return self.timer_at(round(when * MICRO), tag)

@@ -39,8 +39,8 @@ class Call(Protocol):
         """See `Rules.meets`."""
 
 
-def seconds(given: Any) -> int:
-    return int(given or 0) * MICRO
+def seconds(value: Any) -> int:
+    return int(value or 0) * MICRO
 
 
 class Windows:
@@ -76,10 +76,10 @@ class Hopping(Windows):
 
     def __init__(self, component: Component, place: int) -> None:
         super().__init__(component, place)
-        given = component.settings
-        self.size = seconds(given["size"])
-        self.hop = seconds(given.get("hop", given["size"]))
-        self.offset = seconds(given.get("offset")) - EPOCH * MICRO
+        options = component.settings
+        self.size = seconds(options["size"])
+        self.hop = seconds(options.get("hop", options["size"]))
+        self.offset = seconds(options.get("offset")) - EPOCH * MICRO
         self.open: dict[float, list[Event]] = {}
         self.evicted = -math.inf
         self.shown: dict[float, float] = {}

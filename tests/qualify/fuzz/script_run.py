@@ -1,4 +1,4 @@
-"""Plays a script on an engine, and compares what it gives with what the model says."""
+"""Runs a script on an engine, and compares what it gives with what the model says."""
 
 import tempfile
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 from tests.qualify.fuzz.handlers import MICROSECOND, PLACES, START, answers_of, at, job_of, micros
-from tests.qualify.fuzz.model.job import Given
+from tests.qualify.fuzz.model.job import Results
 from tests.qualify.fuzz.scripts import KEYS, MICRO, UNPARSABLE, Script, Stage, Step
 
 from amadou_plugins.windows import WindowResult
@@ -18,14 +18,14 @@ from amadou_runtime import TestResult, TestRun
 COUNTED = (".late", ".evicted", ".lost", "counted")
 
 
-class Player:
-    """A test run that plays steps. A snapshot or savepoint continues in another test run, so results are summed up."""
+class ScriptRun:
+    """A test run that runs steps. A snapshot or savepoint continues in another test run, so results are summed up."""
 
     def __init__(self, script: Script, **engine: Any) -> None:
         self.script = script
         self.engine = engine
         self.kinds = {stage.name: stage.kind for stage in script.stages}
-        self.given = {stage.name: Given([], [], [], [], {}, 0, None, {}, {}) for stage in script.stages}
+        self.results = {stage.name: Results([], [], [], [], {}, 0, None, {}, {}) for stage in script.stages}
         self.run = self.new_run(processing_time=START)
 
     def new_run(self, **start: Any) -> TestRun:
@@ -35,13 +35,13 @@ class Player:
                 lookups["look"] = answers_of(stage)
         return TestRun(job_of(self.script), lookups=lookups, **self.engine, **start)
 
-    def play(self) -> dict[str, Given]:
+    def execute(self) -> dict[str, Results]:
         with ExitStack() as stack:
             stack.callback(lambda: self.run.close())
             for step in self.script.steps:
                 self.step(step)
             self.take(self.run.run())
-        return {name: attrs.evolve(given) for name, given in self.given.items()}
+        return {name: attrs.evolve(each) for name, each in self.results.items()}
 
     def step(self, step: Step) -> None:
         match step:
@@ -88,8 +88,8 @@ class Player:
     def take(self, result: TestResult) -> None:
         """Add the results of a test run to those before."""
         for stage in self.script.stages:
-            before, new = self.given[stage.name], observed(result.stage(stage.name), stage)
-            self.given[stage.name] = attrs.evolve(
+            before, new = self.results[stage.name], observed(result.stage(stage.name), stage)
+            self.results[stage.name] = attrs.evolve(
                 new,
                 collected=before.collected + new.collected,
                 late=before.late + new.late,
@@ -100,13 +100,13 @@ class Player:
             )
 
 
-def observed(result: TestResult, stage: Stage) -> Given:
+def observed(result: TestResult, stage: Stage) -> Results:
     if stage.kind == "windowed":
         collected = [window_result(one) for one in result.records("results")]
     else:
         collected = result.records("out")
     has_port = stage.late == "divert" or any(each.settings.get("late") == "divert" for each in stage.components)
-    return Given(
+    return Results(
         collected=collected,
         late=[[PLACES[repr(event.key)], micros(event.timestamp), id_of(event.value, stage)] for event in result.late],
         diverted=[
@@ -155,20 +155,20 @@ def letter_fields(letter: Any, stage: Stage) -> list[Any]:
     return [letter.callback, letter.source, key, micros(letter.timestamp), letter.tag, mark, before]
 
 
-def plain(given: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value of the model or of an engine in one form: tuples are lists, times are whole, no end is infinite."""
-    if isinstance(given, float):
-        if given == float("inf"):
+    if isinstance(value, float):
+        if value == float("inf"):
             return "end"
-        return int(given) if given == int(given) else given
-    if isinstance(given, list | tuple):
-        return [plain(each) for each in given]
-    if isinstance(given, dict):
-        return {name: plain(each) for name, each in given.items()}
-    return given
+        return int(value) if value == int(value) else value
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return value
 
 
-def differences(actual: dict[str, Given], expected: dict[str, Given], in_order: bool) -> list[str]:
+def differences(actual: dict[str, Results], expected: dict[str, Results], in_order: bool) -> list[str]:
     """What differs, as lines; none if nothing does.
 
     :param in_order: whether all keys are in one key group, so that their timers have one order (rule 6)
@@ -223,5 +223,5 @@ def of_timers(rows: Iterable[list[Any]]) -> list[Any]:
     return [plain(row) for row in rows if row[0] in ("timer", "window")]
 
 
-def played(script: Script, **engine: Any) -> dict[str, Given]:
-    return Player(script, **engine).play()
+def results_of(script: Script, **engine: Any) -> dict[str, Results]:
+    return ScriptRun(script, **engine).execute()
