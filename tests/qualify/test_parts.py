@@ -16,7 +16,7 @@ def test_a_part_has_the_options_that_it_is_given(
     module, *words = QUALIFY.MODULES[part]
     monkeypatch.setattr(sys, "argv", [module, *words, "--help"])
     with pytest.raises(SystemExit):
-        importlib.import_module(f"tests.qualify.{module}").main()
+        importlib.import_module("tests.qualify.fuzz.__main__" if module == "fuzz" else f"tests.qualify.{module}").main()
     shown = capsys.readouterr().out
     options = [option for option, (_, parts, _) in QUALIFY.OPTIONS.items() if part in parts]
     assert [option for option in ("--append", "--figures", *options) if option not in shown] == []

@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.qualify.command import Shown, add_seed, end_on_signals, parser_of
 from tests.qualify.figures import Piece, read
-from tests.qualify.fuzz.engines import STORES, can_play, engine_on, is_on_spark
+from tests.qualify.fuzz.engines import STORES, can_run, engine_on, is_on_spark
 from tests.qualify.fuzz.features import features_of
 from tests.qualify.fuzz.generate import script_of
 from tests.qualify.fuzz.known import ALL, Rules
@@ -58,14 +58,14 @@ def main() -> int:
         parser.error(f"unknown store {', '.join(sorted(unknown))}: use one of {', '.join(STORES['both'])}")
     end_on_signals()
     if chosen.script is not None:
-        return play_file(chosen.script, stores, rules)
+        return run_file(chosen.script, stores, rules)
     if chosen.append and chosen.first is None:
         continue_after(chosen)
     chosen.first = chosen.first or 0
     return Fuzz(chosen, stores, rules).execute()
 
 
-def play_file(file: Path, stores: Sequence[str], rules: Rules) -> int:
+def run_file(file: Path, stores: Sequence[str], rules: Rules) -> int:
     script = from_json(file.read_text())
     print(listing(script))
     failed = False
@@ -147,7 +147,7 @@ class Fuzz:
         if self.chosen.show:
             shown.say(f"script {number}\n{listing(script)}")
         for store in self.stores:
-            if not can_play(store, script):
+            if not can_run(store, script):
                 continue
             with engine_on(store, spark) as engine:
                 result = outcome(script, self.rules, engine)

@@ -34,7 +34,7 @@ def is_on_spark(store: str) -> bool:
     return store in ON_SPARK
 
 
-def can_play(store: str, script: Script) -> bool:
+def can_run(store: str, script: Script) -> bool:
     """Whether a store can have the stages of a script; see `ON_SPARK`."""
     return store != "spark-groups" or len(script.stages) == 1
 

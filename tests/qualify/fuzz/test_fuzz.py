@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.qualify.fuzz import known
-from tests.qualify.fuzz.__main__ import play_file
+from tests.qualify.fuzz.__main__ import run_file
 from tests.qualify.fuzz.engines import engine_on
 from tests.qualify.fuzz.features import features_of
 from tests.qualify.fuzz.generate import script_of
@@ -94,7 +94,7 @@ def test_a_difference_is_found_and_made_smaller(tmp_path: Path, capsys: pytest.C
     assert len(small.steps) == 4
     file = tmp_path / "script.json"
     file.write_text(to_json(small))
-    assert play_file(file, ["memory", "log-by-key"], Rules({"older-write"})) == 1
+    assert run_file(file, ["memory", "log-by-key"], Rules({"older-write"})) == 1
     assert "log-by-key: difference in outputs" in capsys.readouterr().out
 
 
