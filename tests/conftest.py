@@ -22,7 +22,7 @@ settings.register_profile("amadou", deadline=None)  # how long an example takes 
 settings.load_profile("amadou")
 
 
-_LONGEST = ("tests/spark/", "test_own_connectors.py", "test_pytest_plugin.py", "test_failed_logins.py")
+_LONGEST = ("tests/spark/", "test_package.py", "test_kafka_connectors.py", "test_own_connectors.py")
 """Files that take minutes, as parts of their paths."""
 
 
