@@ -136,7 +136,7 @@ def _counted_rows(part: str, what: str, pieces: Sequence[Piece]) -> Iterable[tup
 def _found(pieces: Sequence[Piece]) -> str:
     failures = [(piece, each) for piece in pieces for each in piece["found"]]
     if not failures:
-        return "No failure.\n"
+        return "No failure.\n" if pieces else "Nothing was tried with this version yet.\n"
     lines = []
     for piece, each in failures:
         first = each["what"].strip().splitlines()[0][:300]

@@ -29,3 +29,7 @@ def test_the_page_names_each_failure_and_the_command_that_repeats_it(tmp_path: P
     assert "| 1 | 10 | 8 | 2 | 0 | 0 |" in page
     assert "2 lost in counts (`scripts/qualify kills --seed 1`)" in page
     assert "more (" not in page
+
+
+def test_a_page_without_figures_claims_nothing() -> None:
+    assert page_of([]).endswith("Nothing was tried with this version yet.\n")
