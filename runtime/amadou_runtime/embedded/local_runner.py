@@ -5,7 +5,6 @@ from typing import Any, Final
 from amadou import Handler, Job, Key, MemorySink, MemorySource, SinkSpec
 from amadou.engine import declared_specs
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import GroupBatch, Operator
 from amadou_runtime.core.ports import port_codec
@@ -39,8 +38,8 @@ class LocalRunner:
         :raises CallbackError: a callback failed; the state is unchanged
         """
         chunks = [Chunk(_SOURCE, b"", events) for events in self._keying.pack([record], 0).events.values()]
-        processed = self._operator.process(GroupBatch(GroupByKey(self._state), chunks, None))
-        self._state.store(processed.changes)
+        processed = self._operator.process(GroupBatch(self._state.stored(), chunks, None))
+        self._state.take(processed)
         return {port: list(map(codec.decode, processed.outputs.get(port, ()))) for port, codec in self._codecs.items()}
 
     def keys(self) -> list[Key]:
