@@ -71,12 +71,8 @@ def spark() -> Iterator[Any]:
     _need_spark()
     from amadou_runtime.spark import session
 
-    # Hundreds of queries run in it: it keeps some 2 MB of each, and Java's second compiler (see scripts/test) pays off.
-    conf = {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "4g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
-    }
+    # Hundreds of queries run in it: it keeps some 2 MB of each.
+    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "4g"}
     if "AMADOU_S3" in os.environ:
         conf |= bucket().spark_conf
     spark = session("amadou-tests", master="local[2,1]", conf=conf)

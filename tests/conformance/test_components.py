@@ -65,7 +65,6 @@ def test_timers_of_a_component_fire_in_order_with_other_timers_and_leave_no_stat
     assert (result.keys(), result.counters) == ([], {"ticks": 4})
 
 
-@pytest.mark.on_spark("restart")
 @pytest.mark.rule(8)
 def test_timers_of_a_component_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     run = (

@@ -106,7 +106,6 @@ def test_a_fraction_allows_the_first_failures_and_few_failures_among_many_calls(
     assert len(run.run().dead_letters) == 11
 
 
-@pytest.mark.on_spark("crash")
 def test_a_reprocessed_batch_counts_its_dead_letters_once(test_run: MakeRun) -> None:
     run = (
         test_run(limited_job(2))

@@ -70,7 +70,6 @@ def joined(records: list[Any], what: str) -> list[Any]:
     return [record[1:] for record in records if record[0] == what]
 
 
-@pytest.mark.on_spark("restart")
 @pytest.mark.rule(20)
 def test_joins_of_each_kind_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     cheap, dear = Quote(1.5, ("bid",)), Quote(9.5)

@@ -496,14 +496,14 @@ def test_a_reprocessed_batch_sees_the_same_rows_of_a_table(
 def test_reference_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path) -> None:
     """Rules b and 20: files of changes, and the file with all entries that replaces them."""
     limits_job, state = stream_job(tmp_path), str(tmp_path / "state")
-    for number in range(6):
+    for number in range(3):
         add_limits(tmp_path, number, range(30))
         add_events(tmp_path, number, "r7")
         run(limits_job, checkpoint=state, trigger="available-now")
-    assert sorted(each[:2] for each in seen(tmp_path)) == [("r7", number * 100 + 7) for number in range(6)]
+    assert sorted(each[:2] for each in seen(tmp_path)) == [("r7", number * 100 + 7) for number in range(3)]
     files = sorted(path.name for path in (tmp_path / "state" / "references" / "limits").iterdir())
     assert any(name.endswith("-all") for name in files)
-    assert len(files) < 6
+    assert len(files) < 3
 
 
 @pytest.mark.spark
@@ -587,7 +587,7 @@ def watching_job(directory: Path, refresh: timedelta | None = None, state: Any =
     return attrs.evolve(table_job(directory, refresh), handler=WatchesRows(), state=state)
 
 
-@pytest.mark.parametrize("state", ["groups", "log"])
+@pytest.mark.parametrize("state", [pytest.param("groups", marks=pytest.mark.qualify), "log"])
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
 def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tmp_path: Path) -> None:
@@ -637,14 +637,14 @@ def test_keys_are_notified_of_changed_rows_after_rescaling_and_from_a_savepoint(
     """Rule d: batches are numbered anew, and engines change."""
     (tmp_path / "table").write_text("a 1\n")
     state, saved = str(tmp_path / "state"), str(tmp_path / "saved")
-    for number in range(3):
+    for number in range(2):
         add_events(tmp_path, number, "x")
         (tmp_path / "table").write_text(f"a {number}\n")
         run(watching_job(tmp_path), checkpoint=state, trigger="available-now")
-    assert seen(tmp_path) == [("x", ["a"], [number]) for number in (1, 2)]
+    assert seen(tmp_path) == [("x", ["a"], [1])]
     rescale(spark, state, partitions=3)
     (tmp_path / "table").write_text("a 4\n")
     run(watching_job(tmp_path), checkpoint=state, to_savepoint=saved, trigger="available-now")
     (tmp_path / "table").write_text("a 5\n")
     run(watching_job(tmp_path), engine="embedded", from_savepoint=saved)
-    assert sorted(seen(tmp_path)) == [("x", ["a"], [number]) for number in (1, 2, 4, 5)]
+    assert sorted(seen(tmp_path)) == [("x", ["a"], [number]) for number in (1, 4, 5)]

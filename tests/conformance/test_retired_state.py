@@ -33,15 +33,15 @@ class Windowed(Recorder):
         self.report("closed", subject, window.start, count)
 
 
-def snapshot_of_windows(test_run: MakeRun) -> bytes:
+def snapshot_of_windows() -> bytes:
     """Return a snapshot with open windows of two keys."""
-    run = test_run(job(Windowed())).add_records([event(1), event(2), event(1, key="other")])
+    run = TestRun(job(Windowed()), engine="embedded").add_records([event(1), event(2), event(1, key="other")])
     run.run()
     return run.snapshot()
 
 
 def test_stored_state_of_a_removed_window_is_an_error_that_says_how_to_retire_the_window(test_run: MakeRun) -> None:
-    run = test_run(job(Plain()), snapshot=snapshot_of_windows(test_run)).add_watermark(at(60)).end_batch()
+    run = test_run(job(Plain()), snapshot=snapshot_of_windows()).add_watermark(at(60)).end_batch()
     with pytest.raises(
         AmadouError, match=r"Job\(retired=\{'window': \"drop\"\}\) to drop its stored state, or \"keep\""
     ):
@@ -51,7 +51,7 @@ def test_stored_state_of_a_removed_window_is_an_error_that_says_how_to_retire_th
 def test_dropped_state_of_retired_specs_is_counted_by_keys(test_run: MakeRun) -> None:
     retired = {"window": "drop", "total": "drop"}
     run = (
-        test_run(job(Plain(), retired=retired), snapshot=snapshot_of_windows(test_run))
+        test_run(job(Plain(), retired=retired), snapshot=snapshot_of_windows())
         .add_watermark(at(60))
         .end_batch()
     )
@@ -62,7 +62,7 @@ def test_dropped_state_of_retired_specs_is_counted_by_keys(test_run: MakeRun) ->
 
 @pytest.mark.on_spark("restart")
 def test_retained_state_of_a_retired_spec_is_used_when_the_spec_returns(test_run: MakeRun) -> None:
-    run = test_run(job(Plain(), retired={"window": "keep"}), snapshot=snapshot_of_windows(test_run)).add_watermark(
+    run = test_run(job(Plain(), retired={"window": "keep"}), snapshot=snapshot_of_windows()).add_watermark(
         at(60)
     )
     run.add_record(event(61))

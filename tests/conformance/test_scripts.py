@@ -268,7 +268,7 @@ def test_random_scripts_give_the_results_of_the_model_on_each_store(script: Scri
 
 @pytest.mark.spark
 @settings(
-    max_examples=6,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],  # a script takes seconds: failing scripts are not shrunk

@@ -173,8 +173,8 @@ def test_random_graphs_of_stages_emit_the_results_of_one_pass_over_sorted_input(
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
 def test_random_graphs_of_stages_on_spark_emit_the_results_of_one_pass_over_sorted_input(spark: Any) -> None:
-    @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-    @given(scripts().filter(lambda script: len(script.nodes) > 2 and len(script.cuts) > 1))
+    @settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(scripts().filter(lambda script: len(script.nodes) > 2 and 1 < len(script.cuts) < 4))
     def same(script: Script) -> None:
         assert results_of(script, engine="both", spark=spark) == expected(script)
 

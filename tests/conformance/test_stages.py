@@ -291,11 +291,10 @@ def test_a_crash_in_any_stage_does_not_change_the_results(test_run: MakeRun, sta
 
     def script(test: TestRun, *, crashes: bool) -> list[Any]:
         test.add_event(event(1, [1, ("timer", 3)])).end_batch().add_event(event(5, [2]))
-        test = test.crash(0, stage=stage) if crashes else test.end_batch()
-        result = test.end_batch().end_batch().run()
+        result = (test.crash(0, stage=stage) if crashes else test.end_batch()).end_batch().run()
         return [result.records("seen"), result.state(Sender.sent, "k"), result.timers("all", stage="last")]
 
-    assert script(test_run(chain()), crashes=True) == script(test_run(chain()), crashes=False)
+    assert script(test_run(chain()), crashes=True) == script(TestRun(chain(), engine="embedded"), crashes=False)
 
 
 @pytest.mark.on_spark("stages")
@@ -312,7 +311,7 @@ def test_a_restart_keeps_state_and_watermarks_of_all_stages(test_run: MakeRun) -
 @pytest.mark.on_spark("stages")
 def test_a_snapshot_contains_all_stages(test_run: MakeRun) -> None:
     """Rule e."""
-    first = test_run(two_stages()).add_event(event(10, [1])).end_batch()
+    first = TestRun(two_stages(), engine="embedded").add_event(event(10, [1])).end_batch()
     first.run()
     test = test_run(two_stages(), snapshot=first.snapshot()).add_event(event(20, [2])).end_batch()
     result = test.run()

@@ -62,7 +62,6 @@ def test_one_watermark_step_closes_windows_and_the_windows_that_they_feed(test_r
     assert (result.keys(), result.counters) == ([], {})
 
 
-@pytest.mark.on_spark("restart")
 @pytest.mark.rule(21, 23)
 def test_results_of_windows_that_feed_windows_do_not_depend_on_batches_and_restarts(test_run: MakeRun) -> None:
     run = test_run(job(Feeding()))
