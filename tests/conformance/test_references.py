@@ -12,6 +12,7 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import EventHandler, at, event
 from tests.conformance.handlers import job as job_in_memory
+from tests.waits import wait_for
 
 from amadou import (
     FromPort,
@@ -550,13 +551,6 @@ def stream_job(directory: Path) -> Job:
 
 def limit_of(record: Any) -> KeyedEvent[int]:
     return KeyedEvent(record["name"], at(record["second"]), record["limit"])
-
-
-def wait_for(condition: Any) -> None:
-    limit = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < limit, "took too long"
-        time.sleep(0.1)
 
 
 class Unused(Handler):

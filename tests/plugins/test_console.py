@@ -6,7 +6,6 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 import attrs
 import pytest
+from tests.waits import wait_for
 
 from amadou import (
     AmadouError,
@@ -349,13 +349,14 @@ def running(reader: Any) -> Iterator[Browser]:
 
 def biggest_of(browser: Browser, *, ends_with: str = "") -> dict[str, Any]:
     """The biggest keys, once their status is the wanted one."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        found: dict[str, Any] = json.loads(browser.get("/api/v1/biggest"))
-        if found["status"].endswith(ends_with):
-            return found
-        time.sleep(0.01)
-    raise AssertionError(found)
+    found: dict[str, Any] = {}
+
+    def is_wanted() -> bool:
+        found.update(json.loads(browser.get("/api/v1/biggest")))
+        return str(found["status"]).endswith(ends_with)
+
+    wait_for(is_wanted, lambda: str(found), pause=0.01)
+    return found
 
 
 def test_the_biggest_keys_are_looked_up_on_request() -> None:

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.spark.clusters import command_of, descendants, wait_for
+from tests.spark.clusters import command_of, descendants
+from tests.waits import wait_for
 
 from amadou import AmadouError
 from amadou_runtime.spark.savepoints import biggest_keys
@@ -30,7 +31,7 @@ def test_the_process_has_a_low_priority_and_ends_with_the_run(endless: Path) -> 
     program = f"from {biggest_keys.__name__} import find_biggest_keys; find_biggest_keys({str(endless)!r}, 10)"
     run = subprocess.Popen([sys.executable, "-c", program])
     try:
-        wait_for(lambda: bool(readers(endless, run.pid)))
+        wait_for(lambda: readers(endless, run.pid))
         (child,) = readers(endless, run.pid)
         wait_for(lambda: os.getpriority(os.PRIO_PROCESS, child) == 19)
         assert command_of(child)

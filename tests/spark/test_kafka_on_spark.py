@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.services import OwnService
-from tests.spark.clusters import wait_for
 from tests.topics import add_partitions, contents, delete, fill, make_anew, make_topic
+from tests.waits import wait_for
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
 from amadou.errors import SourceError

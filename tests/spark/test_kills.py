@@ -10,7 +10,8 @@ from tests.qualify.faulted_run import BY_KEY, FaultedRun, Setup
 from tests.qualify.faults import ALL, DAEMON, LOST_VIEW, TASK, at_commit
 from tests.qualify.systems import Systems, on_remote
 from tests.services import KafkaLogin, Storage
-from tests.spark.clusters import paths, wait_for
+from tests.spark.clusters import paths
+from tests.waits import wait_for
 
 pytestmark = pytest.mark.spark
 

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.services import OwnService
 from tests.topics import make_topic
+from tests.waits import wait_for
 
 from amadou import Job, Secret, from_micros, truncate
 from amadou_plugins.aggregates import Count
@@ -102,9 +102,13 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
         idle_timeout=IDLE_TIMEOUT,
     )
     running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="0 seconds")
+
+    def has_ended() -> bool:
+        return running.await_termination(0.05)
+
     try:
         with Sensors(own_kafka.address, topic) as sensors:
-            wait_for(lambda: len(windows(own_postgres)) > PARTITIONS, running)
+            wait_for(lambda: len(windows(own_postgres)) > PARTITIONS, has_ended=has_ended)
             for _ in range(outages):
                 sensors.reach_broker = False
                 time.sleep(CALM)
@@ -120,7 +124,9 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
                 time.sleep(CALM)
         expected = sum(sensors.brought.values())
         wait_for(
-            lambda: (running.progress.counts.events, running.progress.counts.timers_pending) == (expected, 0), running
+            lambda: (running.progress.counts.events, running.progress.counts.timers_pending) == (expected, 0),
+            has_ended=has_ended,
+            patience=PATIENCE,
         )
     finally:
         running.stop()
@@ -136,11 +142,3 @@ def windows(service: OwnService) -> list[tuple[str, datetime, int]]:
     with psycopg.connect(service.url) as database:
         rows = database.execute("SELECT key, start, value FROM counts").fetchall()
     return [(sensor, at.astimezone(timezone.utc), count) for sensor, at, count in rows]
-
-
-def wait_for(done: Callable[[], bool], running: Any) -> None:
-    until = time.monotonic() + PATIENCE
-    while not done():
-        if running.await_termination(0.5):
-            pytest.fail("the run ended early")
-        assert time.monotonic() < until, "the windows did not come"

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 from tests.commands import amadou
-from tests.spark.clusters import wait_for
 from tests.spark.commands import command, kill_when
 from tests.spark.moving import Place, SavedPlace
+from tests.waits import wait_for
 
 from amadou.errors import CheckpointError, RunError, SavepointError
 from amadou_runtime import _run, run, start

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 from tests.commands import amadou, output
-from tests.spark.clusters import wait_for
 from tests.spark.moving import Place
+from tests.waits import wait_for
 
 from amadou import Job, Key
 from amadou.errors import CheckpointError
