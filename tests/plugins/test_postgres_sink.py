@@ -921,7 +921,7 @@ def test_a_port_with_a_codec_is_an_error(sums: Database) -> None:
     assert sums.sums() == [("a", 1)]
 
 
-# Letters
+# Dead letters
 
 
 class Failing(Handler):
