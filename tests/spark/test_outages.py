@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ PARTITIONS = 3
 IDLE_TIMEOUT = 4
 OUTAGE = IDLE_TIMEOUT + 3
 """How many seconds broker and sensors are apart, so that a partition would be idle that just brings nothing."""
-CALM = 2
 PATIENCE = 600
 
 
@@ -39,6 +39,8 @@ class Sensors:
 
     def __init__(self, server: str, topic: str) -> None:
         self.brought: Counter[tuple[str, datetime]] = Counter()
+        self.sent = 0
+        """Number of readings that the broker has, or gets next."""
         self.reach_broker = True
         self._topic = topic
         self._producer = Producer({"bootstrap.servers": server, "log_level": 0, "enable.idempotence": True})
@@ -63,6 +65,7 @@ class Sensors:
             if self.reach_broker:
                 for partition, micros in self._held:
                     self._producer.produce(self._topic, b"%d" % micros, key=f"s{partition}", partition=partition)
+                self.sent += len(self._held)
                 self._held.clear()
             self._producer.poll(0)
         assert self._producer.flush(PATIENCE) == 0
@@ -103,31 +106,34 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
     )
     running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="0 seconds")
 
-    def has_ended() -> bool:
-        return running.await_termination(0.05)
+    def wait_until(condition: Callable[[], bool]) -> None:
+        wait_for(condition, has_ended=lambda: running.await_termination(0.05), patience=PATIENCE)
+
+    def wait_for_windows(number: int) -> None:
+        wait_until(lambda: len(windows(own_postgres)) >= number)
+
+    def wait_for_events(number: int) -> None:
+        wait_until(lambda: running.progress.counts.events >= number)
 
     try:
         with Sensors(own_kafka.address, topic) as sensors:
-            wait_for(lambda: len(windows(own_postgres)) > PARTITIONS, has_ended=has_ended)
+            wait_for_windows(PARTITIONS + 1)
             for _ in range(outages):
                 sensors.reach_broker = False
-                time.sleep(CALM)
+                wait_for_events(sensors.sent)
                 own_kafka.stop()
-                time.sleep(OUTAGE)
+                time.sleep(OUTAGE)  # time itself is tested
                 own_kafka.start()
-                time.sleep(CALM)  # the job finds the broker before the sensors do
+                wait_until(lambda: not is_asking_sources(running))  # the job finds the broker before the sensors do
+                before = running.progress.counts.events
                 sensors.reach_broker = True
-                time.sleep(CALM)
+                wait_for_events(before + 1)
                 own_postgres.stop()
                 time.sleep(OUTAGE)
                 own_postgres.start()
-                time.sleep(CALM)
+                wait_for_windows(len(windows(own_postgres)) + 1)
         expected = sum(sensors.brought.values())
-        wait_for(
-            lambda: (running.progress.counts.events, running.progress.counts.timers_pending) == (expected, 0),
-            has_ended=has_ended,
-            patience=PATIENCE,
-        )
+        wait_until(lambda: (running.progress.counts.events, running.progress.counts.timers_pending) == (expected, 0))
     finally:
         running.stop()
     written = windows(own_postgres)
@@ -136,6 +142,11 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
     assert (counts.events, counts.late, counts.counters) == (expected, 0, {})
     assert len(written) == len(set(written)), "no window came twice"
     assert {(sensor, at): count for sensor, at, count in written} == sensors.brought
+
+
+def is_asking_sources(running: Any) -> bool:
+    """`True` while Spark waits for the source, which is as long as the broker does not answer."""
+    return "Getting offsets" in running.query.status["message"]
 
 
 def windows(service: OwnService) -> list[tuple[str, datetime, int]]:
