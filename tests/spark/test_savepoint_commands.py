@@ -195,6 +195,9 @@ def test_a_running_job_takes_savepoints_and_goes_on(place: Place, spark: Any) ->
         assert len(found.tables["last"].packed["x"]) == number + 1  # a list with a byte for each event
     place.run("second", from_savepoint=place.path("one"))
     assert place.totals() == [["x", 1], ["x", 2], ["x", 2]]
+    place.add("x", second=2)
+    place.run("third", from_savepoint=place.path("two"))
+    assert place.totals() == [["x", 1], ["x", 2], ["x", 2], ["x", 3]]
 
 
 def test_the_command_asks_the_run_that_uses_the_checkpoint(place: Place, spark: Any) -> None:
