@@ -235,7 +235,6 @@ def test_a_missing_partition_is_noticed(tmp_path: Path, spark: Any) -> None:
     assert all(state.find(f"k{key}") for key in range(20))
 
 
-@on_one_store
 def test_the_commands_read_checkpoints(place: Place) -> None:
     state = place.path("state")
     assert json.loads(output("state", "show", state, "k0", "--json"))["state"]["total"] == {"value": 5}
