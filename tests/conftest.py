@@ -6,12 +6,22 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 import pytest
 from hypothesis import settings
-from tests.services import Bucket, KafkaLogin, OwnService, Storage, bucket, mounted, need, own_service, unavailable
+from tests.services import (
+    Bucket,
+    KafkaLogin,
+    OwnService,
+    Storage,
+    bucket,
+    kafka_login,
+    need,
+    new_database,
+    new_storage,
+    own_service,
+    unavailable,
+)
 
 from amadou import _secret
 from amadou.spark_versions import spark_version
@@ -109,19 +119,14 @@ def schema_registry() -> str:
 @pytest.fixture(scope="session")
 def kafka_sasl() -> KafkaLogin:
     """The same broker, as it is reached with SASL PLAIN over plain text."""
-    return KafkaLogin(*(need("Kafka", f"AMADOU_KAFKA{name}") for name in ("_SASL", "_USER", "_PASSWORD")))
+    return kafka_login()
 
 
 @pytest.fixture
 def postgres() -> Iterator[str]:
     """The URL of a PostgreSQL database of the test's own, with the name and password of a superuser."""
-    import psycopg
-
-    server, name = need("PostgreSQL", "AMADOU_POSTGRES"), f"test_{uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield urlsplit(server)._replace(path=f"/{name}").geturl()
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -145,13 +150,7 @@ def s3() -> Bucket:
 @pytest.fixture(params=["hdfs", "s3", "other"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """A new directory on HDFS, on S3, and on a file system that can replace no file."""
-    name = f"test-{uuid4().hex[:12]}"
-    if request.param == "other":
-        return mounted("other", (tmp_path / name).as_uri())
-    if request.param == "hdfs":
-        return Storage(f"{request.getfixturevalue('hdfs')}/{name}", {})
-    of: Bucket = request.getfixturevalue("s3")
-    return Storage(f"s3a://{of.name}/{name}", of.spark_conf)
+    return new_storage(request.param, tmp_path)
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import attrs
@@ -41,6 +43,28 @@ class KafkaLogin:
     address: str
     user: str
     password: str
+
+
+def kafka_login() -> KafkaLogin:
+    """The broker that all tests share, as it is reached with SASL PLAIN over plain text."""
+    return KafkaLogin(*(need("Kafka", f"AMADOU_KAFKA{name}") for name in ("_SASL", "_USER", "_PASSWORD")))
+
+
+@contextmanager
+def new_database() -> Iterator[str]:
+    """The URL of a new PostgreSQL database, with the name and password of a superuser. The database is dropped at the
+    end.
+    """
+    import psycopg
+
+    server, name = need("PostgreSQL", "AMADOU_POSTGRES"), f"test_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    try:
+        yield urlsplit(server)._replace(path=f"/{name}").geturl()
+    finally:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @attrs.frozen
@@ -105,6 +129,20 @@ def mounted(scheme: str, directory: str) -> Storage:
         "spark.hadoop.fs.other.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
     }
     return Storage(f"{scheme}://{name}/data", conf)
+
+
+def new_storage(kind: str, directory: Path) -> Storage:
+    """A new directory on `hdfs`, on `s3`, or on a file system that can replace no file (`other`).
+
+    :param directory: a local directory, for `other`
+    """
+    name = f"test-{uuid4().hex[:12]}"
+    if kind == "other":
+        return mounted("other", (directory / name).as_uri())
+    if kind == "hdfs":
+        return Storage(f"{need('HDFS', 'AMADOU_HDFS')}/{name}", {})
+    of = bucket()
+    return Storage(f"s3a://{of.name}/{name}", of.spark_conf)
 
 
 class OwnService:

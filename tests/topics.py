@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.waits import wait_for
 
 PATIENCE = 60
 
@@ -107,10 +108,8 @@ def _admin(server: str) -> AdminClient:
 
 
 def _wait_for_partitions(server: str, topic: str, count: int) -> None:
-    until = time.monotonic() + PATIENCE
-    while True:
+    def has_them() -> bool:
         known = _admin(server).list_topics(timeout=PATIENCE).topics.get(topic)
-        if count == (0 if known is None else len(known.partitions)):
-            return
-        assert time.monotonic() < until, f"{topic} does not have {count} partitions"
-        time.sleep(0.1)
+        return count == (0 if known is None else len(known.partitions))
+
+    wait_for(has_them, lambda: f"{topic} does not have {count} partitions", patience=PATIENCE, pause=0.1)

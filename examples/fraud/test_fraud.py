@@ -54,7 +54,7 @@ def test_more_than_ten_times_the_mean_of_five_payments_or_more_raises_an_alert(c
 
 
 @pytest.mark.parametrize(("second", "expected"), [(59.9, [("travel", "c1 59.9")]), (60, [])])
-def test_nobody_pays_in_two_countries_within_an_hour(second: float, expected: list[Any]) -> None:
+def test_payments_in_two_countries_within_an_hour_raise_an_alert(second: float, expected: list[Any]) -> None:
     assert raised(payment(0), payment(second, country="BR")) == expected
 
 
@@ -109,7 +109,7 @@ def test_a_payment_from_the_future_does_not_make_others_late() -> None:
 
 @pytest.mark.parametrize("cut", ["one batch", "two batches", "a watermark between"])
 @pytest.mark.parametrize(("pause", "expected"), [(MEMORY - MINUTE, 1), (MEMORY, 0)])
-def test_a_card_begins_anew_after_thirty_days(cut: str, pause: timedelta, expected: int) -> None:
+def test_payments_before_a_pause_of_thirty_days_do_not_count(cut: str, pause: timedelta, expected: int) -> None:
     usual = [payment(20 * number) for number in range(5)]
     much = payment(80 + pause / MINUTE, 20_000)
     run = new_run().add_records(usual)

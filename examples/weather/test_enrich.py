@@ -100,5 +100,5 @@ def test_the_state_of_activities_that_cannot_be_corrected_any_more_is_removed() 
     assert list(result.state(Enrich.readings, "Delft")) == [at(10, 20)]
 
 
-def test_a_weather_service_that_does_not_answer_brings_nothing() -> None:
+def test_the_answer_of_a_failed_weather_service_is_no_event() -> None:
     assert Enrich().key_event(b'{"error": "the weather service does not answer"}') is None

@@ -12,6 +12,7 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import EventHandler, at, event
 from tests.conformance.handlers import job as job_in_memory
+from tests.waits import wait_for
 
 from amadou import (
     FromPort,
@@ -458,7 +459,7 @@ def test_a_table_is_read_again_at_each_interval_and_by_the_next_run(spark: Any, 
     try:
         wait_for(lambda: len(seen(tmp_path)) == 1)
         (tmp_path / "table").write_text("b 3\nc 4\nd 5\n")
-        time.sleep(0.3)
+        time.sleep(0.3)  # time itself is tested: longer than the interval
         add_events(tmp_path, 2, "a", "b")
         wait_for(lambda: len(seen(tmp_path)) == 3)
         (tmp_path / "table").unlink()
@@ -550,13 +551,6 @@ def stream_job(directory: Path) -> Job:
 
 def limit_of(record: Any) -> KeyedEvent[int]:
     return KeyedEvent(record["name"], at(record["second"]), record["limit"])
-
-
-def wait_for(condition: Any) -> None:
-    limit = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < limit, "took too long"
-        time.sleep(0.1)
 
 
 class Unused(Handler):

@@ -17,7 +17,8 @@ import pytest
 import yaml
 from tests.commands import output
 from tests.services import Bucket
-from tests.spark.clusters import submitting, wait_for
+from tests.spark.clusters import submitting
+from tests.waits import wait_for
 
 from amadou.remote_files import RemoteDirectory
 

@@ -20,7 +20,8 @@ from uuid import uuid4
 
 import pytest
 from tests.commands import amadou
-from tests.spark.clusters import cluster, command_of, logs, process, wait_for
+from tests.spark.clusters import cluster, command_of, logs, process
+from tests.waits import wait_for
 from views import ViewSum, job
 
 from amadou import Job, MemorySink, MemorySource

@@ -346,9 +346,9 @@ def test_csv_sink_writes_one_column_with_json_for_a_port_with_a_codec(tmp_path: 
 
 def test_csv_sink_writes_dead_letters(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", b"a,b\n1\n")
-    job = echo(CsvSource(path), on_error="dead_letter", dead_letters=CsvSink(tmp_path / "letters"))
+    job = echo(CsvSource(path), on_error="dead_letter", dead_letters=CsvSink(tmp_path / "dead_letters"))
     run(job, engine="embedded")
-    (row,) = rows(tmp_path / "letters")
+    (row,) = rows(tmp_path / "dead_letters")
     assert list(row) == list(DeadLetter.__annotations__)
     assert row["record"].startswith(f'{{"file":"{path}","line":2,"text":"1\\n"')
     assert (row["key"], row["timers"], row["state"]) == ("", "[]", "{}")

@@ -15,8 +15,8 @@ import pytest
 from attrs import frozen
 from confluent_kafka import KafkaError, Producer
 from tests.services import KafkaLogin, OwnService, need, own_service
-from tests.spark.clusters import wait_for
 from tests.topics import PATIENCE, committed, contents, delete, delete_records, fill, make_topic
+from tests.waits import wait_for
 
 from amadou import (
     Handler,

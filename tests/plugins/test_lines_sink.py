@@ -132,10 +132,10 @@ def test_lines_sink_writes_values_of_a_port_with_a_codec_as_lines(tmp_path: Path
 
 
 def test_a_run_writes_values_and_dead_letters_with_lines_sink(tmp_path: Path) -> None:
-    sinks = {"seen": LinesSink(tmp_path / "seen"), "dead_letters": LinesSink(tmp_path / "letters")}
+    sinks = {"seen": LinesSink(tmp_path / "seen"), "dead_letters": LinesSink(tmp_path / "dead_letters")}
     run(Job("echo", Echo(), {"in": MemorySource(["a", "b\n", "c"])}, sinks, on_error="dead_letter"), engine="embedded")
     assert list(LinesSource(tmp_path / "seen").records()) == [b"a", b"c"]
-    (line,) = LinesSource(tmp_path / "letters").records()
+    (line,) = LinesSource(tmp_path / "dead_letters").records()
     letter = orjson.loads(line)
     assert list(letter) == list(DeadLetter.__annotations__)
     assert "use JsonLinesSink for such values" in letter["error"]

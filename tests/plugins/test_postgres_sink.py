@@ -20,7 +20,7 @@ import pytest
 from attrs import frozen
 from psycopg.sql import SQL, Identifier
 from rich.console import Console
-from tests.services import OwnService, need, own_service
+from tests.services import OwnService, need, new_database, own_service
 
 from amadou import (
     DeadLetter,
@@ -106,11 +106,8 @@ class Database:
 
 @pytest.fixture(scope="module")
 def shared_database() -> Iterator[Database]:
-    server, name = need("PostgreSQL", "AMADOU_POSTGRES"), f"test_{uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield Database(urlsplit(server)._replace(path=f"/{name}").geturl())
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database() as url:
+        yield Database(url)
 
 
 @pytest.fixture
@@ -924,7 +921,7 @@ def test_a_port_with_a_codec_is_an_error(sums: Database) -> None:
     assert sums.sums() == [("a", 1)]
 
 
-# Letters
+# Dead letters
 
 
 class Failing(Handler):

@@ -35,13 +35,11 @@ from tests.qualify.systems import (
     QUIET,
     SPARK_HOME,
     Systems,
-    new_database,
     on_cluster,
     on_remote,
     shared_kafka,
-    storage_of,
 )
-from tests.services import KafkaLogin, OwnService, own_service
+from tests.services import KafkaLogin, OwnService, bucket, new_database, new_storage, own_service
 from tests.spark.clusters import cluster
 
 from amadou_runtime.spark import session
@@ -77,11 +75,11 @@ def _on_cluster(drawn: random.Random, directory: Path, stack: ExitStack) -> tupl
 @cache
 def _session() -> Any:
     """A session with which this process reads and writes remote files."""
-    return session("qualify", master="local[1]", conf={**QUIET, **storage_of("s3", Path()).conf})
+    return session("qualify", master="local[1]", conf={**QUIET, **bucket().spark_conf})
 
 
 def _on_remote(drawn: random.Random, directory: Path, stack: ExitStack) -> tuple[dict[str, Any], dict[str, Fault]]:
-    return on_remote(storage_of(drawn.choice(["hdfs", "s3", "other"]), directory), _session()), {}
+    return on_remote(new_storage(drawn.choice(["hdfs", "s3", "other"]), directory), _session()), {}
 
 
 def _own_services(drawn: random.Random, directory: Path, stack: ExitStack) -> tuple[dict[str, Any], dict[str, Fault]]:

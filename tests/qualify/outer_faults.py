@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.qualify.faulted_run import FaultedRun
 from tests.qualify.faults import Fault, end_of
 from tests.services import OwnService
-from tests.spark.clusters import wait_for
+from tests.waits import wait_for
 
 AMADOU = [sys.executable, "-c", "from amadou_runtime.command.cli import app; app()"]
 

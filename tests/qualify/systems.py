@@ -1,17 +1,13 @@
 """The systems that a run reads from and writes to: services, a cluster, remote file systems."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from uuid import uuid4
 
-import psycopg
 import pyspark
 from attrs import field, frozen
-from tests.services import KafkaLogin, Storage, bucket, mounted, need
+from tests.services import KafkaLogin, Storage, kafka_login, need
 from tests.spark.clusters import Cluster
 
 from amadou.remote_files import RemoteDirectory
@@ -50,21 +46,7 @@ class Systems:
 
 def shared_kafka() -> dict[str, Any]:
     """Settings of a run on the broker that all tests share."""
-    login = KafkaLogin(*(need("Kafka", f"AMADOU_KAFKA{name}") for name in ("_SASL", "_USER", "_PASSWORD")))
-    return {"kafka": need("Kafka", "AMADOU_KAFKA"), "login": login}
-
-
-@contextmanager
-def new_database() -> Iterator[str]:
-    """The URL of a new PostgreSQL database, with the name and password of a superuser."""
-    server, name = need("PostgreSQL", "AMADOU_POSTGRES"), f"qualify_{uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    try:
-        yield urlsplit(server)._replace(path=f"/{name}").geturl()
-    finally:
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    return {"kafka": need("Kafka", "AMADOU_KAFKA"), "login": kafka_login()}
 
 
 def on_cluster(made: Cluster) -> dict[str, Any]:
@@ -76,17 +58,6 @@ def on_cluster(made: Cluster) -> dict[str, Any]:
         "conf": {"spark.executor.memory": "800m", "spark.driver.host": "127.0.0.1", **QUIET},
         "environment": {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"},
     }
-
-
-def storage_of(on: str, directory: Path) -> Storage:
-    """A new directory on `hdfs`, on `s3`, or on a file system that can replace no file (`other`)."""
-    name = f"qualify-{uuid4().hex[:12]}"
-    if on == "other":
-        return mounted("other", (directory / name).as_uri())
-    if on == "hdfs":
-        return Storage(f"{need('HDFS', 'AMADOU_HDFS')}/{name}", {})
-    of = bucket()
-    return Storage(f"s3a://{of.name}/{name}", of.spark_conf)
 
 
 def on_remote(storage: Storage, spark: Any) -> dict[str, Any]:

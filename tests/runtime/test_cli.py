@@ -208,13 +208,13 @@ def test_a_failing_callback_shows_the_users_traceback_first(tmp_path: Path, prog
 
 def test_too_many_dead_letters_end_a_run_with_the_most_frequent_failures(tmp_path: Path, program: Path) -> None:
     views(tmp_path / "views.jsonl", 1, "two", None)
-    letters = 'on_error="dead_letter", max_dead_letters=1, sinks={"dead_letters": JsonLinesSink("letters"), '
-    program.write_text(VIEWS.replace("sinks={", letters))
+    options = 'on_error="dead_letter", max_dead_letters=1, sinks={"dead_letters": JsonLinesSink("dead_letters"), '
+    program.write_text(VIEWS.replace("sinks={", options))
     result = amadou("run", "cli_totals.py", "--engine", "embedded")
     assert result.exit_code == 1
     assert "dead letters: 2, more than max_dead_letters=1" in result.stderr
     assert "2 × on_event: TypeError: unsupported operand" in result.stderr
-    assert list(tmp_path.glob("letters/*.jsonl")) == list(tmp_path.glob("out/*.jsonl")) == []
+    assert list(tmp_path.glob("dead_letters/*.jsonl")) == list(tmp_path.glob("out/*.jsonl")) == []
 
 
 def test_a_job_that_is_run_as_a_program_shows_the_users_traceback_first(

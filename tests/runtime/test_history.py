@@ -58,9 +58,9 @@ def test_a_run_continues_the_history_of_the_run_before(files: LocalFiles) -> Non
 
 
 def test_the_history_has_at_most_5000_batches_and_100_dead_letters(files: LocalFiles) -> None:
-    letters = [attrs.evolve(LETTER, error=f"KeyError: {number}") for number in range(60)]
-    written(files, report(0, dead_letters=letters, late_events=[LATE] * 150), *map(report, range(1, 6_000)))
-    written(files, report(6_000, dead_letters=letters))
+    dead_letters = [attrs.evolve(LETTER, error=f"KeyError: {number}") for number in range(60)]
+    written(files, report(0, dead_letters=dead_letters, late_events=[LATE] * 150), *map(report, range(1, 6_000)))
+    written(files, report(6_000, dead_letters=dead_letters))
     history = read_history(files)
     assert [batch.number for batch in history] == [*range(1_100, 6_001)]
     assert len(list((files.directory / "history").iterdir())) == 50 + 3
@@ -68,7 +68,7 @@ def test_the_history_has_at_most_5000_batches_and_100_dead_letters(files: LocalF
     assert len(stored) == 100
     assert len((files.directory / "history" / "late_events").read_text().splitlines()) == 100
     assert isinstance(history[-1], BatchReport)
-    assert history[-1].dead_letters == letters
+    assert history[-1].dead_letters == dead_letters
 
 
 def test_damaged_lines_and_files_of_the_history_are_ignored(files: LocalFiles) -> None:

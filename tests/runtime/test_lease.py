@@ -15,9 +15,11 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.waits import wait_for
 
 from amadou.engine import clock_time
 from amadou.errors import CheckpointError
+from amadou_runtime.spark import lease
 from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.lease import Holder, Lease, LeaseTiming, holder_of
 
@@ -35,6 +37,7 @@ sys.stdin.read()
 
 
 QUICK = LeaseTiming(timedelta(seconds=0), timedelta(seconds=1), timedelta(seconds=0.05))
+RENEWED_BY_CHECKS = LeaseTiming(renewed_every=timedelta(hours=1))
 
 
 @pytest.fixture
@@ -148,12 +151,14 @@ def test_a_run_that_stalled_ends_if_another_run_has_taken_its_lease(files: Local
 def test_a_batch_is_not_committed_after_another_run_took_the_lease(
     files: LocalFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Lease(files)
+    held = Lease(files, RENEWED_BY_CHECKS)
+    before = stored(files)["renewed"]
     held.check()
-    monkeypatch.setattr(held, "_renewed", clock_time() - 15 * 10**6)  # the process was stopped, and goes on
+    assert stored(files)["renewed"] == before
+    monkeypatch.setattr(lease, "clock_time", lambda: clock_time() + 15 * 10**6)  # the process was stopped, and goes on
     held.check()
-    assert clock_time() - stored(files)["renewed"] < 5 * 10**6
-    monkeypatch.setattr(held, "_renewed", clock_time() - 15 * 10**6)
+    assert stored(files)["renewed"] >= before + 15 * 10**6
+    monkeypatch.setattr(lease, "clock_time", lambda: clock_time() + 30 * 10**6)
     put(files, host="far")
     with pytest.raises(CheckpointError, match=r"another run has taken it .* this run stalled for 15 seconds"):
         held.check()
@@ -164,10 +169,10 @@ def test_a_batch_is_not_committed_after_another_run_took_the_lease(
 def test_a_batch_is_not_committed_after_another_run_took_the_lease_and_ended(
     files: LocalFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Lease(files)
+    held = Lease(files, RENEWED_BY_CHECKS)
     put(files, host="far")
     files.remove("run.json")
-    monkeypatch.setattr(held, "_renewed", clock_time() - 60 * 10**6)
+    monkeypatch.setattr(lease, "clock_time", lambda: clock_time() + 60 * 10**6)
     with pytest.raises(CheckpointError, match=r"run\.json is missing, because this run stalled for 60 seconds and"):
         held.check()
     held.end()
@@ -175,16 +180,15 @@ def test_a_batch_is_not_committed_after_another_run_took_the_lease_and_ended(
 
 
 def test_ending_a_lease_while_it_is_renewed_leaves_no_file(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, writing = Lease(files, QUICK), threading.Event()
-    write = held._write
+    held, writing, write = Lease(files, QUICK), threading.Event(), files.write
 
-    def write_slowly() -> None:
+    def write_at_the_end(name: str, text: str) -> None:
         writing.set()
-        time.sleep(0.3)
-        write()
+        wait_for(lambda: not held.is_active())
+        write(name, text)
 
-    monkeypatch.setattr(held, "_write", write_slowly)
-    writing.wait(10)
+    monkeypatch.setattr(files, "write", write_at_the_end)
+    assert writing.wait(10)
     held.end()
     held._thread.join(10)
     assert not (files.directory / "run.json").exists()

@@ -65,7 +65,7 @@ job = Job(
     "the fence",
     Fence(),
     {"boards": LinesSource("boards.txt")},
-    {"painted": JsonLinesSink("out"), "dead_letters": JsonLinesSink("letters")},
+    {"painted": JsonLinesSink("out"), "dead_letters": JsonLinesSink("dead_letters")},
     on_error="dead_letter",
 )
 '''
@@ -81,7 +81,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = command("run", "fence_job.py", "--engine", "embedded", cwd=place)
     assert result.returncode == 0, result.stderr
     assert "dead letters: 5" in result.stderr
-    every = "".join(path.read_text() for path in sorted((place / "letters").iterdir()))
+    every = "".join(path.read_text() for path in sorted((place / "dead_letters").iterdir()))
     (place / "all.jsonl").write_text(every)
     return place
 
@@ -139,8 +139,8 @@ def test_reproduce_writes_one_test_for_errors_of_one_type_from_one_line(dead_let
 
 
 def test_reproduce_reads_all_dead_letters_of_a_directory(dead_letters: Path, tmp_path: Path) -> None:
-    (tmp_path / "letters" / "painted-other-000000001-00000.jsonl").write_text("{}\n")
-    ran = command("reproduce", "letters")
+    (tmp_path / "dead_letters" / "painted-other-000000001-00000.jsonl").write_text("{}\n")
+    ran = command("reproduce", "dead_letters")
     assert ran.stdout.startswith("test_the_fence_dead_letters.py: 3 tests"), ran.stderr
     assert "3 failed" in run_tests(tmp_path)
 
@@ -246,7 +246,7 @@ job = Job(
     "minutes",
     Minutes(),
     {"numbers": LinesSource("numbers.txt")},
-    {"inverses": JsonLinesSink("out"), "dead_letters": JsonLinesSink("letters")},
+    {"inverses": JsonLinesSink("out"), "dead_letters": JsonLinesSink("dead_letters")},
     on_error="dead_letter",
 )
 """
@@ -262,7 +262,7 @@ def test_reproduce_writes_a_test_for_a_window_that_failed_to_close(
     (tmp_path / "numbers.txt").write_text(f"{numbers}\n")
     result = command("run", "minutes_job.py", "--engine", "embedded", "--flush")
     assert result.returncode == 0, result.stderr
-    (dead_letters,) = (tmp_path / "letters").iterdir()
+    (dead_letters,) = (tmp_path / "dead_letters").iterdir()
     ran = command("reproduce", str(dead_letters), "--output", "test_the_fence_dead_letters.py")
     assert ran.returncode == 0, ran.stderr
     shown = run_tests(tmp_path)
@@ -294,7 +294,11 @@ class Views(Handler):
 
 
 job = Job(
-    "views", Views(), {"in": LinesSource("in.txt")}, {"dead_letters": JsonLinesSink("letters")}, on_error="dead_letter"
+    "views",
+    Views(),
+    {"in": LinesSource("in.txt")},
+    {"dead_letters": JsonLinesSink("dead_letters")},
+    on_error="dead_letter",
 )
 """
 
@@ -306,6 +310,6 @@ def test_reproduce_reads_dead_letters_with_objects_of_the_jobs_classes(
     Path("views_job.py").write_text(VIEWS)
     Path("in.txt").write_text("news\n")
     assert command("run", "views_job.py", "--engine", "embedded").returncode == 0
-    done = command("reproduce", "letters", "--output", "test_the_fence_dead_letters.py")
+    done = command("reproduce", "dead_letters", "--output", "test_the_fence_dead_letters.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert "ValueError: news" in run_tests(tmp_path)

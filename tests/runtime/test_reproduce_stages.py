@@ -31,7 +31,7 @@ JOB = """
 from amadou import FromPort
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 
-dead_letters = JsonLinesSink("letters")
+dead_letters = JsonLinesSink("dead_letters")
 job = top_pages(LinesSource("views.txt"), JsonLinesSink("top"), dead_letters=dead_letters, on_error="dead_letter")
 """
 
@@ -54,7 +54,7 @@ def dead_letters(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.copytree(place, tmp_path, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    yield tmp_path / "letters"
+    yield tmp_path / "dead_letters"
     sys.modules.pop("pages_job", None)
 
 

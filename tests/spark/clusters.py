@@ -6,15 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 240
+from tests.waits import wait_for
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -101,24 +101,13 @@ def cluster(spark_home: Path, into: Path) -> Iterator[Cluster]:
         for name in ("one", "two"):
             made.start_worker(name)
         running += made.workers.values()
-        deadline = time.monotonic() + PATIENCE
-        while master_says(web).get("aliveworkers") != 2:
-            dead = [each.args for each in running if each.poll() is not None]
-            assert not dead, f"ended: {dead}\n{logs(into)}"
-            assert time.monotonic() < deadline, f"two workers have not come to the master\n{logs(into)}"
-            time.sleep(0.3)
+        wait_for(
+            lambda: master_says(web).get("aliveworkers") == 2,
+            lambda: f"the cluster does not have two workers\n{logs(into)}",
+            has_ended=lambda: any(each.poll() is not None for each in running),
+            pause=0.3,
+        )
         yield made
-
-
-def wait_for(condition: Callable[[], bool], message: Callable[[], str] = lambda: "it did not come") -> None:
-    """Wait until a condition holds.
-
-    :param message: returns the error's message if it never does
-    """
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, message()
-        time.sleep(0.05)
 
 
 def submitting(spark_home: Path) -> dict[str, str]:

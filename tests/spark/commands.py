@@ -4,9 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.waits import wait_for
 
 AMADOU = [sys.executable, "-c", "from amadou_runtime.command.cli import app; app()"]
 PATIENCE = 300
@@ -32,10 +33,12 @@ def kill_when(condition: Callable[[], object], *arguments: str, directory: Path)
     with subprocess.Popen(
         [*AMADOU, *arguments], cwd=directory, env=environment, stderr=subprocess.PIPE, start_new_session=True
     ) as process:
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            assert process.stderr is not None
-            assert process.poll() is None, process.stderr.read().decode()
-            assert time.monotonic() < end
-            time.sleep(0.002)
+
+        def has_ended() -> bool:
+            return process.poll() is not None
+
+        def errors() -> str:
+            return process.communicate()[1].decode() if has_ended() else ""
+
+        wait_for(condition, errors, has_ended=has_ended, patience=PATIENCE, pause=0.002)
         os.killpg(process.pid, signal.SIGKILL)

@@ -5,18 +5,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from amadou_runtime.spark.log.entries import RangeEntries
+from amadou_runtime.spark.log.limits import LIMITS, Limits
 
 
 class MemorySegments:
-    """A log in memory. A batch works on a copy, which is kept only if the batch is committed."""
+    """A log in memory. A batch works on a copy, which is kept only if the batch is committed.
 
-    def __init__(self) -> None:
+    :param limits: the limits with which the key range is opened
+    """
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.limits = limits
         self.stored_head: bytes | None = None
         self.segments: dict[int, bytes] = {}
         self.read: list[int] = []
 
     def copy(self) -> "MemorySegments":
-        other = MemorySegments()
+        other = MemorySegments(self.limits)
         other.stored_head, other.segments = self.stored_head, dict(self.segments)
         return other
 
@@ -43,5 +48,5 @@ class MemorySegments:
 
 @contextmanager
 def opened(segments: MemorySegments, directory: Path, run: str = "run 1") -> Iterator[RangeEntries]:
-    with RangeEntries.open(segments, directory, "3", run) as entries:
+    with RangeEntries.open(segments, directory, "3", run, segments.limits) as entries:
         yield entries

@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.waits import wait_for
 
 PATIENCE = 600
 
@@ -33,11 +34,7 @@ class Program:
 
     def wait_for(self, done: Callable[[], bool]) -> None:
         """Wait until something is so, while the program runs."""
-        until = time.monotonic() + PATIENCE
-        while not done():
-            assert self._process.poll() is None, f"the run ended early\n{self.log}"
-            assert time.monotonic() < until, f"it did not come\n{self.log}"
-            time.sleep(0.05)
+        wait_for(done, lambda: self.log, has_ended=lambda: self.has_ended, patience=PATIENCE)
 
     def wait(self) -> int:
         """Wait until the program has ended. Return its exit status."""

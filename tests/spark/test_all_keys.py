@@ -161,7 +161,6 @@ def test_plugins_find_the_biggest_keys_in_another_process(
     assert json.loads(json.dumps(found)) == found
 
 
-@on_one_store
 def test_state_that_the_run_removes_meanwhile_is_not_read(
     checkpoint: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.spark.clusters import command_of, descendants
+from tests.waits import wait_for
 
 from amadou import AmadouError
 from amadou_runtime.spark.savepoints import biggest_keys
@@ -21,23 +21,9 @@ def endless(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def children(process: int) -> list[int]:
-    tasks = Path(f"/proc/{process}/task")
-    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return " Z " not in Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
+def readers(checkpoint: Path, process: int) -> list[int]:
+    """The processes started by a process that have a checkpoint's path in their command."""
+    return [pid for pid in descendants(process) if str(checkpoint) in command_of(pid)]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists processes as Linux does")
@@ -45,22 +31,20 @@ def test_the_process_has_a_low_priority_and_ends_with_the_run(endless: Path) -> 
     program = f"from {biggest_keys.__name__} import find_biggest_keys; find_biggest_keys({str(endless)!r}, 10)"
     run = subprocess.Popen([sys.executable, "-c", program])
     try:
-        wait_for(lambda: children(run.pid))
-        (child,) = children(run.pid)
+        wait_for(lambda: readers(endless, run.pid))
+        (child,) = readers(endless, run.pid)
         wait_for(lambda: os.getpriority(os.PRIO_PROCESS, child) == 19)
-        assert is_alive(child)
+        assert command_of(child)
     finally:
         run.kill()
         run.wait()
-    wait_for(lambda: not is_alive(child))
+    wait_for(lambda: not command_of(child))
 
 
-def test_the_process_ends_when_its_time_is_up(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(biggest_keys, "_MOST_SECONDS", 3.0)
-    before = children(os.getpid())
-    with pytest.raises(AmadouError, match="its state cannot be read in 3 seconds"):
-        find_biggest_keys(str(endless), 10)
-    assert children(os.getpid()) == before
+def test_the_process_ends_when_its_time_is_up(endless: Path) -> None:
+    with pytest.raises(AmadouError, match="its state cannot be read in 2 seconds"):
+        find_biggest_keys(str(endless), 10, time_limit=2)
+    assert readers(endless, os.getpid()) == []
 
 
 def test_errors_of_the_process_are_errors_of_amadou(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.spark.clusters import wait_for
 from tests.spark.counter import NOON, Counter
+from tests.waits import wait_for
 
 from amadou import Handler, Job, KeyedEvent, LateEvent, MapSpec, MemorySink, MemorySource, Subject, ValueSpec
 from amadou.errors import CallbackError, CheckpointError

@@ -10,9 +10,9 @@ import pytest
 from attrs import evolve
 from selenium.webdriver.common.keys import Keys
 from tests.browser import Chromium
-from tests.spark.clusters import wait_for
 from tests.spark.moving import Place
 from tests.spark.shops import Shop, order
+from tests.waits import wait_for
 
 from amadou_plugins.console import Console
 from amadou_runtime import start

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 from tests.plugins.test_console import Browser, biggest_of
-from tests.spark.clusters import wait_for
 from tests.spark.moving import Place
 from tests.spark.stores import MAINLY_LOG, STORES
 from tests.spark.texts import add_texts, texts_job
+from tests.waits import wait_for
 
 from amadou_plugins.console import Console
 from amadou_runtime import start

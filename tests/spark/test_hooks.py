@@ -1,7 +1,6 @@
 """The hooks that a run on Spark calls."""
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from tests.waits import wait_for
 
 from amadou import (
     AmadouError,
@@ -32,7 +32,6 @@ from amadou_runtime import run, start
 
 pytestmark = pytest.mark.spark
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
-PATIENCE = 300  # seconds
 
 
 class MoreCodec:
@@ -226,10 +225,7 @@ def test_sparks_reports_of_idle_times_are_not_passed_to_plugins(spark: Any, tmp_
 
 def follow(running: Any, until: Callable[[], bool]) -> None:
     """Wait for something, as `run` does."""
-    end = time.monotonic() + PATIENCE
-    while not until():
-        assert time.monotonic() < end
-        running.await_termination(0.05)
+    wait_for(until, has_ended=lambda: running.await_termination(0.05))
 
 
 class Stopping:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.clusters import wait_for
+from tests.waits import wait_for
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou_runtime import start

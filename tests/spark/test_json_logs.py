@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from amadou.spark_versions import logs_json
 from amadou_runtime import run
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
-pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]  # Spark 3.5 logs no JSON lines
+pytestmark = pytest.mark.spark
 
 LEVELS = {
     "fatal": "CRITICAL",
@@ -77,7 +78,7 @@ JOB = '''
         },
         plugins=[JavaLogs()],
     )
-    alone = Job("words", Words(), {"words": LinesSource("IN")}, {"words": FullSink()})
+    alone = Job("words", Words(), {"words": LinesSource("IN")}, {"words": FullSink()}, plugins=[JavaLogs()])
     working = Job("words", Words(), {"words": LinesSource("IN")}, {"words": MemorySink()})
     if __name__ == "__main__":
         main(RUN)
@@ -108,6 +109,7 @@ def lines_of_failure(path: Path, *options: str) -> list[dict[str, Any]]:
     return lines
 
 
+@pytest.mark.needs_spark(4)
 def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_and_stage(tmp_path: Path) -> None:
     write_job(tmp_path, "staged")
     # Without this setting, Spark logs only errors.
@@ -128,6 +130,16 @@ def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_an
     assert (lines[-1]["job"], lines[-1]["batch"], lines[-1]["stage"]) == (NAME, 0, "second")
 
 
+@pytest.mark.skipif(logs_json(), reason="tests an older version of Spark")
+def test_java_lines_are_messages_of_json_lines_if_spark_cannot_log_json(tmp_path: Path) -> None:
+    write_job(tmp_path, "alone")
+    of_java = [line for line in lines_of_failure(tmp_path) if line["logger"] == "amadou.java"]
+    assert [line["message"].rpartition("own: ")[2] for line in of_java] == [*LEVELS]
+    assert of_java[0]["message"].endswith(" FATAL own: fatal")
+    assert {line["job"] for line in of_java} == {"words"}
+
+
+@pytest.mark.needs_spark(4)
 def test_the_numbers_of_batches_continue_after_rescaling(tmp_path: Path, spark: Any) -> None:
     write_job(tmp_path, "alone")
     checkpoint = str(tmp_path / "checkpoint")

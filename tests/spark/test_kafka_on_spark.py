@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.services import OwnService
-from tests.spark.clusters import wait_for
 from tests.topics import add_partitions, contents, delete, fill, make_anew, make_topic
+from tests.waits import wait_for
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
 from amadou.errors import SourceError
@@ -73,9 +73,10 @@ class Topics:
     def numbered(self) -> list[Any]:
         return [json.loads(message.value() or b"") for message in contents(self.server, self.outgoing)]
 
-    def wait_for(self, number: int) -> None:
-        """Wait until so many values have been numbered."""
-        wait_for(lambda: len(self.numbered()) >= number)
+    def wait_for(self, running: Any, number: int) -> None:
+        """Wait until a run has processed so many values. Assert that as many have then been numbered."""
+        wait_for(lambda: running.progress.counts.events >= number, has_ended=lambda: running.await_termination(0.05))
+        assert len(self.numbered()) == number
 
     def check(self, **expected: int) -> None:
         """Assert that each value was numbered once, in the order of its partition.
@@ -94,11 +95,11 @@ def test_a_run_reads_the_partitions_that_a_topic_gains(kafka: str, spark: Any, t
     topics = Topics(kafka)
     topics.bring(0, 100)
     topics.bring(1, 50)
-    with topics.running(spark, tmp_path / "checkpoint"):
-        topics.wait_for(150)
+    with topics.running(spark, tmp_path / "checkpoint") as running:
+        topics.wait_for(running, 150)
         add_partitions(kafka, topics.incoming, 3)
         topics.bring(2, 70)
-        topics.wait_for(220)
+        topics.wait_for(running, 220)
     topics.check(p0=100, p1=50, p2=70)
 
 
@@ -108,12 +109,12 @@ def test_a_run_outlasts_a_broker(own_kafka: OwnService, spark: Any, tmp_path: Pa
     topics.bring(0, 100)
     topics.bring(1, 50)
     with topics.running(spark, tmp_path / "checkpoint") as running:
-        topics.wait_for(150)
+        topics.wait_for(running, 150)
         own_kafka.stop()
         assert not running.await_termination(OUTAGE)
         own_kafka.start()
         topics.bring(0, 30)
-        topics.wait_for(180)
+        topics.wait_for(running, 180)
     topics.check(p0=130, p1=50)
 
 

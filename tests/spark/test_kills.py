@@ -2,15 +2,21 @@
 hundreds of times.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.qualify.faulted_run import BY_KEY, FaultedRun, Setup
 from tests.qualify.faults import ALL, DAEMON, LOST_VIEW, TASK, at_commit
+from tests.qualify.moments import completed
 from tests.qualify.systems import Systems, on_remote
 from tests.services import KafkaLogin, Storage
-from tests.spark.clusters import paths, wait_for
+from tests.spark.clusters import paths
+from tests.waits import wait_for
+
+from amadou_runtime.spark.files import LocalFiles
+from amadou_runtime.spark.history import read_history
 
 pytestmark = pytest.mark.spark
 
@@ -23,8 +29,12 @@ def test_kills_and_a_lost_view_lose_no_output_and_double_none(
     outcome = run.run([at_commit("totals 3", whole_group=True), TASK, DAEMON, LOST_VIEW])
     run.close()
     assert outcome.is_right, outcome
+    history = {batch.number for batch in read_history(LocalFiles(run.checkpoint, Path(run.checkpoint)))}
+    numbers = {batch.number for batch in completed(tmp_path)}
+    assert {0, max(numbers)} <= history <= numbers, "the history begins before the kill"
     log = (tmp_path / "log").read_text()
-    assert "job counts: one of Spark's Python workers was killed or crashed during batch" in log
+    died = r"job counts: one of Spark's Python workers was killed or crashed during batch \d+\. Spark retried the task"
+    assert re.search(died, log), log
     assert not [word for word in ("org.apache.spark", "incubator", "UDF") if word in log], log
     for secret in (kafka_sasl.password, run.environment["PGPASSWORD"]):
         written = [path for path in paths(tmp_path) if path.is_file() and secret.encode() in path.read_bytes()]

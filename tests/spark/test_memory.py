@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.clusters import wait_for
+from tests.waits import wait_for
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou_plugins.aggregates import Sum
@@ -159,7 +159,7 @@ def test_events_that_arrive_between_runs_are_not_late(spark: Any, tmp_path: Path
         job = Job("summing", handler, {"in": source}, {"results": sink}, idle_timeout=1)
         running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
         running.await_termination()
-        time.sleep(0 if second else 3)  # longer than idle_timeout, by more than a window
+        time.sleep(0 if second else 3)  # time itself is tested: longer than idle_timeout, by more than a window
     assert running.summary.counts.counters == {"window.lost": KEYS}
     assert (running.summary.counts.late, running.summary.counts.keys) == (0, KEYS)
 

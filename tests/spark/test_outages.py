@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.services import OwnService
 from tests.topics import make_topic
+from tests.waits import wait_for
 
 from amadou import Job, Secret, from_micros, truncate
 from amadou_plugins.aggregates import Count
@@ -28,7 +29,6 @@ PARTITIONS = 3
 IDLE_TIMEOUT = 4
 OUTAGE = IDLE_TIMEOUT + 3
 """How many seconds broker and sensors are apart, so that a partition would be idle that just brings nothing."""
-CALM = 2
 PATIENCE = 600
 
 
@@ -39,6 +39,8 @@ class Sensors:
 
     def __init__(self, server: str, topic: str) -> None:
         self.brought: Counter[tuple[str, datetime]] = Counter()
+        self.sent = 0
+        """Number of readings that the broker has, or gets next."""
         self.reach_broker = True
         self._topic = topic
         self._producer = Producer({"bootstrap.servers": server, "log_level": 0, "enable.idempotence": True})
@@ -63,6 +65,7 @@ class Sensors:
             if self.reach_broker:
                 for partition, micros in self._held:
                     self._producer.produce(self._topic, b"%d" % micros, key=f"s{partition}", partition=partition)
+                self.sent += len(self._held)
                 self._held.clear()
             self._producer.poll(0)
         assert self._producer.flush(PATIENCE) == 0
@@ -102,26 +105,35 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
         idle_timeout=IDLE_TIMEOUT,
     )
     running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="0 seconds")
+
+    def wait_until(condition: Callable[[], bool]) -> None:
+        wait_for(condition, has_ended=lambda: running.await_termination(0.05), patience=PATIENCE)
+
+    def wait_for_windows(number: int) -> None:
+        wait_until(lambda: len(windows(own_postgres)) >= number)
+
+    def wait_for_events(number: int) -> None:
+        wait_until(lambda: running.progress.counts.events >= number)
+
     try:
         with Sensors(own_kafka.address, topic) as sensors:
-            wait_for(lambda: len(windows(own_postgres)) > PARTITIONS, running)
+            wait_for_windows(PARTITIONS + 1)
             for _ in range(outages):
                 sensors.reach_broker = False
-                time.sleep(CALM)
+                wait_for_events(sensors.sent)
                 own_kafka.stop()
-                time.sleep(OUTAGE)
+                time.sleep(OUTAGE)  # time itself is tested
                 own_kafka.start()
-                time.sleep(CALM)  # the job finds the broker before the sensors do
+                wait_until(lambda: not is_asking_sources(running))  # the job finds the broker before the sensors do
+                before = running.progress.counts.events
                 sensors.reach_broker = True
-                time.sleep(CALM)
+                wait_for_events(before + 1)
                 own_postgres.stop()
                 time.sleep(OUTAGE)
                 own_postgres.start()
-                time.sleep(CALM)
+                wait_for_windows(len(windows(own_postgres)) + 1)
         expected = sum(sensors.brought.values())
-        wait_for(
-            lambda: (running.progress.counts.events, running.progress.counts.timers_pending) == (expected, 0), running
-        )
+        wait_until(lambda: (running.progress.counts.events, running.progress.counts.timers_pending) == (expected, 0))
     finally:
         running.stop()
     written = windows(own_postgres)
@@ -132,15 +144,12 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
     assert {(sensor, at): count for sensor, at, count in written} == sensors.brought
 
 
+def is_asking_sources(running: Any) -> bool:
+    """`True` while Spark waits for the source, which is as long as the broker does not answer."""
+    return "Getting offsets" in running.query.status["message"]
+
+
 def windows(service: OwnService) -> list[tuple[str, datetime, int]]:
     with psycopg.connect(service.url) as database:
         rows = database.execute("SELECT key, start, value FROM counts").fetchall()
     return [(sensor, at.astimezone(timezone.utc), count) for sensor, at, count in rows]
-
-
-def wait_for(done: Callable[[], bool], running: Any) -> None:
-    until = time.monotonic() + PATIENCE
-    while not done():
-        if running.await_termination(0.5):
-            pytest.fail("the run ended early")
-        assert time.monotonic() < until, "the windows did not come"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.spark.clusters import wait_for
 from tests.topics import add_partitions, fill, make_topic
+from tests.waits import wait_for
 
 from amadou import (
     BatchReport,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.commands import output
-from tests.spark.clusters import wait_for
 from tests.spark.commands import kill_when
 from tests.spark.moving import Place, SavedPlace, job_of, record_of
+from tests.waits import wait_for
 
 from amadou.errors import AmadouError, CheckpointError, RunError
 from amadou_runtime import run, start

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 from tests.commands import amadou
-from tests.spark.clusters import wait_for
 from tests.spark.commands import command, kill_when
 from tests.spark.moving import Place, SavedPlace
+from tests.waits import wait_for
 
 from amadou.errors import CheckpointError, RunError, SavepointError
 from amadou_runtime import _run, run, start
@@ -25,7 +25,7 @@ from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.savepoints import loading, writing
 from amadou_runtime.spark.savepoints.service import REQUESTS, SavepointService, Schedule
 
-pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]
+pytestmark = pytest.mark.spark
 
 STEPS = ("_offsets", "_write_state", "written_clock", "keep")
 """Functions of a start from a savepoint, after which (the last one: before which) a test interrupts it."""
@@ -52,6 +52,7 @@ def saved(_with_savepoint: SavedPlace) -> Iterator[Place]:
     _with_savepoint.restore()
 
 
+@pytest.mark.needs_spark(4)
 def test_a_start_is_repeated_with_the_same_options(saved: Place) -> None:
     saved.add("x", second=1)
     saved.run("second", from_savepoint=saved.path("savepoint"))
@@ -65,6 +66,7 @@ def test_a_start_is_repeated_with_the_same_options(saved: Place) -> None:
     assert saved.totals() == [["x", 1], ["x", 2], ["x", 3], ["x", 4], ["y", 1]]
 
 
+@pytest.mark.needs_spark(4)
 def test_a_start_needs_a_new_checkpoint(saved: Place) -> None:
     with pytest.raises(CheckpointError, match=r"it exists already\. Start from a savepoint with a new checkpoint"):
         saved.run("first", from_savepoint=saved.path("savepoint"))
@@ -77,6 +79,7 @@ def test_a_start_needs_a_new_checkpoint(saved: Place) -> None:
     assert saved.totals() == [["x", 1], ["y", 1]]
 
 
+@pytest.mark.needs_spark(4)
 def test_a_start_from_another_jobs_savepoint_writes_nothing(saved: Place) -> None:
     with pytest.raises(SavepointError, match="it belongs to the job 'moving everything', not to 'other'"):
         run(evolve(saved.job(), name="other"), checkpoint=saved.path("new"), from_savepoint=saved.path("savepoint"))
@@ -88,6 +91,7 @@ def test_a_start_from_another_jobs_savepoint_writes_nothing(saved: Place) -> Non
     [STEPS, *(pytest.param((step,), marks=pytest.mark.qualify) for step in STEPS)],
     ids=["each step in turn", *STEPS],
 )
+@pytest.mark.needs_spark(4)
 def test_an_interrupted_start_is_repeated(steps: Sequence[str], saved: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in steps:
         original = getattr(loading, step)
@@ -118,6 +122,7 @@ def test_an_interrupted_start_is_repeated(steps: Sequence[str], saved: Place, mo
         pytest.param("amadou.json", marks=pytest.mark.qualify),
     ],
 )
+@pytest.mark.needs_spark(4)
 def test_a_start_that_was_killed_when_it_had_written_a_file_is_repeated(written: str, saved: Place) -> None:
     saved.add("x", second=1)
     (saved.directory / "everything.py").write_text(
@@ -132,6 +137,7 @@ def test_a_start_that_was_killed_when_it_had_written_a_file_is_repeated(written:
     Savepoint(saved.path("savepoint")).verify()
 
 
+@pytest.mark.needs_spark(4)
 def test_a_damaged_savepoint_is_not_loaded(saved: Place) -> None:
     savepoint = Savepoint(saved.path("savepoint"))
     (info, *_) = savepoint.manifest.state_files
@@ -142,6 +148,7 @@ def test_a_damaged_savepoint_is_not_loaded(saved: Place) -> None:
         saved.run("second", from_savepoint=saved.path("savepoint"))
 
 
+@pytest.mark.needs_spark(4)
 def test_a_failed_savepoint_leaves_the_checkpoint_and_nothing_else(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +166,7 @@ def test_a_failed_savepoint_leaves_the_checkpoint_and_nothing_else(
     assert place.totals() == [["x", 1], ["x", 2]]
 
 
+@pytest.mark.needs_spark(4)
 def test_a_savepoint_before_the_first_batch_is_empty(place: Place) -> None:
     place.run("first", to_savepoint=place.path("savepoint"))
     savepoint = Savepoint(place.path("savepoint"))
@@ -175,6 +183,7 @@ def is_committed(checkpoint: Path) -> bool:
     return planned <= committed
 
 
+@pytest.mark.needs_spark(4)
 def test_a_running_job_takes_savepoints_and_goes_on(place: Place, spark: Any) -> None:
     place.add("x")
     running = start(place.job(), spark, checkpoint=place.path("first"), trigger="0 seconds")
@@ -195,8 +204,12 @@ def test_a_running_job_takes_savepoints_and_goes_on(place: Place, spark: Any) ->
         assert len(found.tables["last"].packed["x"]) == number + 1  # a list with a byte for each event
     place.run("second", from_savepoint=place.path("one"))
     assert place.totals() == [["x", 1], ["x", 2], ["x", 2]]
+    place.add("x", second=2)
+    place.run("third", from_savepoint=place.path("two"))
+    assert place.totals() == [["x", 1], ["x", 2], ["x", 2], ["x", 3]]
 
 
+@pytest.mark.needs_spark(4)
 def test_the_command_asks_the_run_that_uses_the_checkpoint(place: Place, spark: Any) -> None:
     place.add("x")
     running = start(place.job(), spark, checkpoint=place.path("first"), trigger="0 seconds")
@@ -219,6 +232,7 @@ def test_the_command_asks_the_run_that_uses_the_checkpoint(place: Place, spark: 
     Savepoint(place.path("savepoint")).verify()
 
 
+@pytest.mark.needs_spark(4)
 def test_a_run_takes_savepoints_at_intervals_and_removes_older_ones(saved: Place, spark: Any, tmp_path: Path) -> None:
     files = LocalFiles(saved.path("first"), Path(saved.path("first")))
     service = SavepointService(spark, files, "my job", Schedule(str(tmp_path / "taken"), timedelta(0), 2))
@@ -307,6 +321,7 @@ def test_a_run_ends_if_another_run_has_taken_its_checkpoint(
 
 
 @pytest.mark.qualify  # the test of a failed savepoint needs no program
+@pytest.mark.needs_spark(4)
 def test_a_killed_command_leaves_the_checkpoint_whole(place: Place) -> None:
     for number in range(3):
         place.add(*(f"k{key}" for key in range(2000)), second=number)

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from tests.spark.clusters import command_of, descendants, process, submitting, wait_for
+from tests.spark.clusters import command_of, descendants, process, submitting
 from tests.spark.waiting import job
+from tests.waits import wait_for
 
 from amadou.errors import CallbackError
 from amadou_runtime import _run, start
@@ -198,8 +199,7 @@ def is_stopping(place: Path) -> bool:
 
 def wait_while_running(started: subprocess.Popen[bytes], place: Path, done: Callable[[], bool]) -> None:
     """Wait until something is true. Fail if the program ends before."""
-    wait_for(lambda: done() or started.poll() is not None, lambda: log(place))
-    assert started.poll() is None, log(place)
+    wait_for(done, lambda: log(place), has_ended=lambda: started.poll() is not None)
 
 
 def let_go(place: Path, started: subprocess.Popen[bytes]) -> None:

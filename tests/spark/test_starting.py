@@ -224,6 +224,7 @@ def test_a_session_has_the_users_options_for_java_and_passes_on_what_java_writes
         program.stdin.write("\n")
         program.stdin.flush()
         log4j, *own = program.stdout.read().splitlines()
+    assert program.returncode == 0
     assert re.fullmatch(r"log4j2.configurationFile file:.*/amadou_runtime/spark/log4j2.properties", log4j)
     assert own == ["zone Mars", "moon Phobos", "done"]
 

@@ -9,9 +9,9 @@ import pytest
 from tests.spark.log_storage import MemorySegments, opened
 
 from amadou.errors import RunError, StateDecodeError
-from amadou_runtime.spark.log import cleaning
 from amadou_runtime.spark.log import segments as log_segments
 from amadou_runtime.spark.log.entries import StoreFigures
+from amadou_runtime.spark.log.limits import Limits
 from amadou_runtime.spark.log.merging import merged
 from amadou_runtime.spark.log.segments import Log
 
@@ -125,13 +125,8 @@ def test_many_small_batches_make_few_segments(tmp_path: Path) -> None:
     assert len(segments.segments) < 150
 
 
-def test_deleted_entries_do_not_return_when_segments_are_cleaned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cleaning, "_FLOOR", 0)
-    monkeypatch.setattr(cleaning, "_MAX_SEGMENTS", 4)
-    monkeypatch.setattr(cleaning, "_MERGED", 3)
-    segments, model = MemorySegments(), dict[bytes, bytes]()
+def test_deleted_entries_do_not_return_when_segments_are_cleaned(tmp_path: Path) -> None:
+    segments, model = MemorySegments(Limits(outdated=0, segments=4, merged=3)), dict[bytes, bytes]()
     for batch in range(120):
         changes: Changes = {}
         for _ in range(random.randrange(4)):
@@ -145,11 +140,8 @@ def test_deleted_entries_do_not_return_when_segments_are_cleaned(
     assert len(segments.segments) < 10
 
 
-def test_a_view_that_missed_a_dropped_tombstone_cannot_catch_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cleaning, "_FLOOR", 0)
-    segments = MemorySegments()
+def test_a_view_that_missed_a_dropped_tombstone_cannot_catch_up(tmp_path: Path) -> None:
+    segments = MemorySegments(Limits(outdated=0))
     store(segments, tmp_path, {b"%d" % i: (COUNTER, None) for i in range(20)})
     before = Log(segments, "3").head.token
     store(segments, tmp_path, {b"7": (None, None)})

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 from tests.commands import amadou, output
-from tests.spark.clusters import wait_for
 from tests.spark.moving import Place
+from tests.waits import wait_for
 
 from amadou import Job, Key
 from amadou.errors import CheckpointError
@@ -235,7 +235,6 @@ def test_a_missing_partition_is_noticed(tmp_path: Path, spark: Any) -> None:
     assert all(state.find(f"k{key}") for key in range(20))
 
 
-@on_one_store
 def test_the_commands_read_checkpoints(place: Place) -> None:
     state = place.path("state")
     assert json.loads(output("state", "show", state, "k0", "--json"))["state"]["total"] == {"value": 5}

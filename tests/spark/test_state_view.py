@@ -24,10 +24,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.spark.log_storage import MemorySegments, opened
 
 from amadou.errors import RunError
-from amadou_runtime.spark.log import cleaning, files, index, tree, view
+from amadou_runtime.spark.log import files, tree, view
 from amadou_runtime.spark.log.entries import StoreFigures
+from amadou_runtime.spark.log.limits import LIMITS, Limits
 
 Changes = dict[bytes, tuple[bytes | None, int | None]]
+FEW_INDEXED = Limits(indexed=10)
+SMALL = Limits(outdated=0, segments=3, merged=2, indexed=1, free=30_000)
 
 
 def store(
@@ -49,8 +52,8 @@ def data_file(directory: Path) -> Path:
     return file
 
 
-def filled(directory: Path, count: int = 2000) -> MemorySegments:
-    segments = MemorySegments()
+def filled(directory: Path, count: int = 2000, limits: Limits = LIMITS) -> MemorySegments:
+    segments = MemorySegments(limits)
     store(segments, directory, {b"%06d" % i: (b"value %06d" % i, i) for i in range(count)})
     store(segments, directory, {b"x": (b"1", None)})
     return segments
@@ -82,14 +85,10 @@ def test_due_entries_are_in_the_order_of_their_times(tmp_path: Path) -> None:
         assert entries.due(min(times.values()) - 1) == []
 
 
-def few_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "_LEAST", 10)
-
-
 def indexed(segments: MemorySegments, directory: Path) -> int:
     """Number of entries in the index."""
     content(segments, directory)  # the next batch applies the changes
-    opened_tree = tree.Tree(data_file(directory).parent, 0)
+    opened_tree = tree.Tree(data_file(directory).parent, 0, segments.limits)
     with opened_tree._env.begin() as txn:
         count = opened_tree._indexes[tree.Kind.LOGGED]._count(txn)
     opened_tree.close()
@@ -97,11 +96,8 @@ def indexed(segments: MemorySegments, directory: Path) -> int:
 
 
 @pytest.mark.parametrize("distinct", [1, 3, 40, 10**6], ids=["one time", "three times", "40 times", "any times"])
-def test_timers_fire_when_the_index_has_only_the_first_times(
-    distinct: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few_indexed(monkeypatch)
-    segments = MemorySegments()
+def test_timers_fire_when_the_index_has_only_the_first_times(distinct: int, tmp_path: Path) -> None:
+    segments = MemorySegments(FEW_INDEXED)
     times = {b"%d" % i: random.randrange(distinct) for i in range(400)}
     store(segments, tmp_path, {id_: (b"", time) for id_, time in times.items()})
     for _ in range(500):
@@ -126,11 +122,8 @@ def test_timers_fire_when_the_index_has_only_the_first_times(
     assert indexed(segments, tmp_path) == 0
 
 
-def test_a_time_before_which_all_entries_have_moved_is_passed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few_indexed(monkeypatch)
-    segments = MemorySegments()
+def test_a_time_before_which_all_entries_have_moved_is_passed_once(tmp_path: Path) -> None:
+    segments = MemorySegments(FEW_INDEXED)
     store(segments, tmp_path, {b"%03d" % i: (b"", i) for i in range(400)})
     store(segments, tmp_path, {b"%03d" % i: (b"", 1000 + i) for i in range(400)})
     with opened(segments, tmp_path) as entries:
@@ -145,18 +138,16 @@ def test_a_time_before_which_all_entries_have_moved_is_passed_once(
         assert entries.due(1001) == [b"000", b"001"]
 
 
-def test_times_beyond_the_index_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few_indexed(monkeypatch)
-    segments = MemorySegments()
+def test_times_beyond_the_index_cost_nothing(tmp_path: Path) -> None:
+    segments = MemorySegments(FEW_INDEXED)
     store(segments, tmp_path, {b"%03d" % i: (b"", i) for i in range(400)})
     before = indexed(segments, tmp_path)
     store(segments, tmp_path, {b"%03d" % i: (b"", 1000 + i) for i in range(200, 400)})
     assert indexed(segments, tmp_path) == before < 60
 
 
-def test_an_index_that_grows_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few_indexed(monkeypatch)
-    segments = MemorySegments()
+def test_an_index_that_grows_is_cut(tmp_path: Path) -> None:
+    segments = MemorySegments(FEW_INDEXED)
     for batch in range(40):
         store(segments, tmp_path, {b"%d %d" % (batch, i): (b"", -10 * batch - i) for i in range(10)})
     with opened(segments, tmp_path) as entries:
@@ -237,10 +228,8 @@ def _hold(lock: Path, is_held: Any) -> None:
 
 
 @pytest.fixture
-def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
+def locked(tmp_path: Path) -> Iterator[Callable[[], Any]]:
     """Another process that locks the view until the end of the context."""
-    monkeypatch.setattr(view, "_WAIT", 0.2)
-    monkeypatch.setattr(view, "_PATIENCE", 0.2)
 
     @contextmanager
     def lock() -> Iterator[None]:
@@ -259,7 +248,7 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
 
 def test_a_batch_does_not_wait_long_for_another_process(locked: Callable[[], Any], tmp_path: Path) -> None:
-    segments = filled(tmp_path)
+    segments = filled(tmp_path, limits=Limits(wait=0.2, patience=0.2))
     with locked():
         figures = store(segments, tmp_path, {b"x": (b"2", None)})
         assert not figures.view_hit
@@ -268,7 +257,7 @@ def test_a_batch_does_not_wait_long_for_another_process(locked: Callable[[], Any
 
 
 def test_a_view_at_the_head_can_be_read_while_another_process_has_it(locked: Callable[[], Any], tmp_path: Path) -> None:
-    segments = filled(tmp_path)
+    segments = filled(tmp_path, limits=Limits(wait=0.2, patience=0.2))
     store(segments, tmp_path, {}, {b"w": (b"1", None)})
     content(segments, tmp_path)
     with locked():
@@ -287,9 +276,8 @@ def test_a_view_at_the_head_can_be_read_while_another_process_has_it(locked: Cal
 def test_a_batch_waits_longer_if_it_would_lose_unlogged_entries(
     locked: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    segments = filled(tmp_path)
+    segments = filled(tmp_path, limits=Limits(wait=0.2, patience=20))
     store(segments, tmp_path, {}, {b"w": (b"1", None)})
-    monkeypatch.setattr(view, "_PATIENCE", 20)
     with ExitStack() as stack:
         stack.enter_context(locked())
         monkeypatch.setattr(view._Opening, "_snapshot", lambda *_: stack.close())
@@ -520,9 +508,8 @@ def test_the_view_shrinks_after_deletes(tmp_path: Path) -> None:
 def test_the_disk_space_is_bounded(
     time: Callable[[int], int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_LEAST", 10)
     monkeypatch.setattr(tree, "APPLIED", 10)  # the pages of two transactions are a small part of a larger view
-    segments = MemorySegments()
+    segments = MemorySegments(FEW_INDEXED)
     ids = [random.randbytes(15) for _ in range(20_000)]
     store(segments, tmp_path, {id_: (random.randbytes(8), time(0)) for id_ in ids})
     content(segments, tmp_path)
@@ -623,15 +610,9 @@ class Views(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.stack = ExitStack()
-        patch = self.stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(cleaning, "_FLOOR", 0)
-        patch.setattr(cleaning, "_MAX_SEGMENTS", 3)
-        patch.setattr(cleaning, "_MERGED", 2)
-        patch.setattr(view, "_FLOOR", 30_000)
-        patch.setattr(index, "_LEAST", 1)
         self.root = Path(self.stack.enter_context(_directory()))
         self.directory = self.root / "0"
-        self.segments, self.model = MemorySegments(), Model()
+        self.segments, self.model = MemorySegments(SMALL), Model()
         self.older: list[tuple[MemorySegments, Model]] = []
         self.run = 0
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 from tests.plugins.test_console import Browser
-from tests.spark.clusters import wait_for
 from tests.spark.shops import Shop, order
+from tests.waits import wait_for
 
 from amadou import Job
 from amadou.errors import CallbackError

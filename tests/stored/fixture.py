@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import attrs
 import psycopg
+from tests.services import new_database
 from tests.stored.cases import BEGIN, Case, Input, Services
 from tests.stored.jobs.fraud import Alert
 from tests.topics import fill, id_of, make_topic
@@ -125,19 +126,15 @@ def services_for(case: Case) -> Iterator[Services]:
     if not case.schema:
         yield services
         return
-    server, name = os.environ["AMADOU_POSTGRES"], f"stored_{uuid4().hex}"
-    url = urlsplit(server)
-    address, user, password = f"postgresql://{url.hostname}:{url.port}/{name}", url.username or "", url.password or ""
-    services |= {"DATABASE": address, "DB_USER": user, "DB_PASSWORD": password}
-    services |= {"DATABASE_USER": user, "DATABASE_PASSWORD": password}
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        try:
-            with connected(services) as database:
-                database.execute(case.schema.encode())
-            yield services
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database() as made:
+        url = urlsplit(made)
+        user, password = url.username or "", url.password or ""
+        services |= {"DATABASE": f"postgresql://{url.hostname}:{url.port}{url.path}"}
+        services |= {"DB_USER": user, "DB_PASSWORD": password}
+        services |= {"DATABASE_USER": user, "DATABASE_PASSWORD": password}
+        with connected(services) as database:
+            database.execute(case.schema.encode())
+        yield services
 
 
 def connected(services: Services) -> Any:

@@ -23,11 +23,20 @@ class Server:
     :param port: port to listen on; `0` for any free port
     :param runs: function that returns the runs to show, the newest last
     :param acts: `True` to offer actions
+    :param time_limit: number of seconds after which a request fails
     :ivar url: the address with the token
     :raises AmadouError: the server cannot listen, or its packages are not installed
     """
 
-    def __init__(self, host: str, port: int, runs: Callable[[], Sequence[RunHistory]], *, acts: bool = False) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        runs: Callable[[], Sequence[RunHistory]],
+        *,
+        acts: bool = False,
+        time_limit: float = 20.0,
+    ) -> None:
         try:
             import uvicorn
 
@@ -41,7 +50,7 @@ class Server:
         is_local = host in _LOOPBACK
         names = {*_LOOPBACK, host} if is_local else {*_LOOPBACK, host, socket.gethostname(), socket.getfqdn()}
         app = Access(
-            application(runs, acts=acts),
+            application(runs, acts=acts, time_limit=time_limit),
             token,
             {f"{_in_url(name)}:{port}" for name in names},
             f"amadou-console-{port}",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
+from amadou_runtime.spark.log.limits import Limits
 from amadou_runtime.spark.log.records import Difference
 from amadou_runtime.spark.log.segments import SEGMENT_BYTES, Changes, Head, Log, Segment, described
 
@@ -22,13 +23,8 @@ _FACTOR = 2
 """Maximum size of the log relative to the live entries. With 2, cleaning uniform updates adds about a quarter to the
 bytes written; with 1.5, as much again as the changes.
 """
-_FLOOR = 1 << 16
-_MAX_SEGMENTS, _SHARE = 128, 4
-"""Number of segments above which neighbours are merged: at least the first number, or four times as many as full
-segments would be.
-"""
-_MERGED = 16
-"""Maximum number of segments to merge in a batch."""
+_SHARE = 4
+"""Number of segments above which neighbours are merged, relative to the number of full segments."""
 
 Find = Callable[[Iterable[bytes]], Mapping[bytes, int]]
 """Returns the number of the segment from which the view has each entry, by id."""
@@ -89,7 +85,7 @@ def after_deaths(head: Head, dead: Mapping[int, int]) -> list[Segment]:
     return segments
 
 
-def clean(log: Log, segments: Sequence[Segment], changed: Difference, find: Find) -> Cleaned:
+def clean(log: Log, segments: Sequence[Segment], changed: Difference, find: Find, limits: Limits) -> Cleaned:
     """Clean or merge segments.
 
     :param segments: the log's segments; their `live` does not count the entries that the batch changes
@@ -99,20 +95,22 @@ def clean(log: Log, segments: Sequence[Segment], changed: Difference, find: Find
     by_number = {segment.number: segment for segment in segments}
     cleaned = Cleaned(by_number, {}, 0, head.swept, head.sweep_end, head.forgotten)
     full = sum(segment.size for segment in segments) // SEGMENT_BYTES
-    if len(segments) > max(_MAX_SEGMENTS, _SHARE * full) and (neighbours := _neighbours(segments)):
+    if len(segments) > max(limits.segments, _SHARE * full) and (neighbours := _neighbours(segments, limits.merged)):
         _merge(log, cleaned, neighbours, changed.changes)
     else:
-        _sweep(log, cleaned, changed, find)
+        _sweep(log, cleaned, changed, find, limits.outdated)
     return cleaned
 
 
-def _sweep(log: Log, cleaned: Cleaned, changed: Difference, find: Find) -> None:
+def _sweep(log: Log, cleaned: Cleaned, changed: Difference, find: Find, outdated: int) -> None:
     """Clean segments. The work is limited by the size of the batch. Once a batch has work to do, it does enough for
     some batches, since neighbours that are cleaned together become one segment.
+
+    :param outdated: see `Limits.outdated`
     """
     segments = [*cleaned.segments.values()]
     excess = changed.size + sum(segment.size for segment in segments)
-    excess -= _FACTOR * (changed.live + sum(segment.live for segment in segments)) + _FLOOR
+    excess -= _FACTOR * (changed.live + sum(segment.live for segment in segments)) + outdated
     budget = 4 * changed.size + SEGMENT_BYTES
     for before, segment in _in_turn(cleaned, segments, log.head.last) if excess > 0 else ():
         if segment.live < segment.size:
@@ -151,13 +149,16 @@ def _live(log: Log, before: int, number: int, changes: Changes, find: Find) -> C
     return {id_: entry for id_, entry in entries.items() if before < newest.get(id_, 0) <= number}
 
 
-def _neighbours(segments: Sequence[Segment]) -> Sequence[Segment]:
-    """Return the neighbouring segments that take the least work to merge, relative to their number."""
+def _neighbours(segments: Sequence[Segment], most: int) -> Sequence[Segment]:
+    """Return the neighbouring segments that take the least work to merge, relative to their number.
+
+    :param most: maximum number of segments to return
+    """
     best: Sequence[Segment] = ()
     least = float(SEGMENT_BYTES)
     for start, first in enumerate(segments):
         size = first.size
-        for end in range(start + 1, min(start + _MERGED, len(segments))):
+        for end in range(start + 1, min(start + most, len(segments))):
             size += segments[end].size
             if size > SEGMENT_BYTES:
                 break

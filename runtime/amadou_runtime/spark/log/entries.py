@@ -14,6 +14,7 @@ import lmdb
 
 from amadou.errors import RunError
 from amadou_runtime.spark.log.cleaning import Find, after_deaths, clean
+from amadou_runtime.spark.log.limits import LIMITS, Limits
 from amadou_runtime.spark.log.records import Difference, TableChanges, ViewDamagedError, difference, table_changes
 from amadou_runtime.spark.log.segments import Changes, Head, Log, Segments, Version, split
 from amadou_runtime.spark.log.tree import Kind
@@ -48,16 +49,19 @@ class StoreFigures:
 class RangeEntries:
     """The entries of one key range in one batch. Reads return the entries as of the batch's begin."""
 
-    def __init__(self, log: Log, stack: ExitStack, directory: Path, run: str) -> None:
+    def __init__(self, log: Log, stack: ExitStack, directory: Path, run: str, limits: Limits) -> None:
         self._log = log
         self._stack = stack
         self._run = run
-        self._view: View = stack.enter_context(open_view(log, directory, run))
+        self._limits = limits
+        self._view: View = stack.enter_context(open_view(log, directory, run, limits))
         self._known: dict[Kind, dict[bytes, Version | None]] = {kind: {} for kind in Kind}
 
     @classmethod
     @contextmanager
-    def open(cls, segments: Segments, directory: Path, name: str, run: str) -> Iterator["RangeEntries"]:
+    def open(
+        cls, segments: Segments, directory: Path, name: str, run: str, limits: Limits = LIMITS
+    ) -> Iterator["RangeEntries"]:
         """Open a key range for a batch.
 
         :param directory: the local directory for the views of this checkpoint
@@ -66,7 +70,7 @@ class RangeEntries:
         :raises RunError: the log is damaged; the local disk is full
         """
         with ExitStack() as stack:
-            yield cls(Log(segments, name), stack, directory / name, run)
+            yield cls(Log(segments, name), stack, directory / name, run, limits)
 
     @property
     def extra(self) -> bytes | None:
@@ -129,7 +133,7 @@ class RangeEntries:
         :raises RunError: the log is damaged; the local disk is full
         """
         logged, in_view = self._difference(Kind.LOGGED, changes), self._difference(Kind.UNLOGGED, unlogged)
-        batch = _Batch(self._log, logged, self._find) if logged.changes else None
+        batch = _Batch(self._log, logged, self._find, self._limits) if logged.changes else None
         written = 0
         passed = self._view.tree.passed
         if batch or in_view.changes or self.lost_unlogged or passed is not None:
@@ -196,7 +200,7 @@ class RangeEntries:
                     f"{error}"
                 ) from error
             self._view = self._stack.enter_context(
-                open_view(self._log, damaged.files.directory, self._run, private=True)
+                open_view(self._log, damaged.files.directory, self._run, self._limits, private=True)
             )
             return read()
 
@@ -204,10 +208,10 @@ class RangeEntries:
 class _Batch:
     """The logged part of a batch."""
 
-    def __init__(self, log: Log, changed: Difference, find: Find) -> None:
+    def __init__(self, log: Log, changed: Difference, find: Find, limits: Limits) -> None:
         self._log = log
         self._changed = changed
-        self._cleaned = clean(log, after_deaths(log.head, changed.dead), changed, find)
+        self._cleaned = clean(log, after_deaths(log.head, changed.dead), changed, find, limits)
         self._last = log.head.last
         self._forgotten = self._cleaned.forgotten
         self._new = [*split(self._entries(), self._last)]

@@ -17,10 +17,10 @@ from amadou_runtime.spark.log.segments import TIME_BYTES
 from amadou_runtime.spark.log.steps import APPLIED, LOADED, Step, batched, delete, put
 
 _FLAGS, _TIME = HEADER_BYTES - 1, slice(HEADER_BYTES, HEADER_BYTES + TIME_BYTES)
-_LEAST, _MOST = 5_000, 100_000
+_MOST = 100_000
 _SHARE = 8
-"""When the index is filled, it gets one or two entries in eight, at least and at most as many as above. It is filled
-again when it has three in eight.
+"""When the index is filled, it gets one or two entries in eight, at least `Limits.indexed` and at most as many as
+above. It is filled again when it has three in eight.
 """
 _EVERYTHING = b"\xff" * 512
 """The horizon of an index of all times: no key of the index is greater."""
@@ -46,12 +46,14 @@ class TimeIndex:
     :param name: the name under which the horizon is stored
     :param entries: the table
     :param table: the table of the index
+    :param least: see `Limits.indexed`
     """
 
-    def __init__(self, name: bytes, entries: Any, table: Any) -> None:
+    def __init__(self, name: bytes, entries: Any, table: Any, least: int) -> None:
         self._name = name
         self._entries = entries
         self._table = table
+        self._at_least = least
         self._beyond: _Beyond | None = None
         self.passed: int | None = None
         """The latest time that `due` was called with, if it is beyond the horizon."""
@@ -150,7 +152,7 @@ class TimeIndex:
 
     def _least(self, txn: Any) -> int:
         share = int(txn.stat(self._entries)["entries"]) // _SHARE
-        return min(max(share, _LEAST), _MOST)
+        return min(max(share, self._at_least), _MOST)
 
     def _most(self, txn: Any) -> int:
         return 3 * self._least(txn)

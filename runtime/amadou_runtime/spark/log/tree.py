@@ -11,6 +11,7 @@ import lmdb
 from amadou.engine import pack, unpack
 from amadou.errors import AmadouError
 from amadou_runtime.spark.log.index import TimeIndex
+from amadou_runtime.spark.log.limits import Limits
 from amadou_runtime.spark.log.records import TableChanges, ViewDamagedError, stored_rows, versions
 from amadou_runtime.spark.log.segments import LoggedVersion, Version
 from amadou_runtime.spark.log.steps import APPLIED, LOADED, Step, batched, delete, put
@@ -55,10 +56,11 @@ class Tree:
 
     :param path: its directory
     :param size: an upper bound of the bytes that the tree may come to hold
+    :param limits: the limits of the view
     :param readonly: `True` to open the tree while another process changes it
     """
 
-    def __init__(self, path: Path, size: int, *, readonly: bool = False) -> None:
+    def __init__(self, path: Path, size: int, limits: Limits, *, readonly: bool = False) -> None:
         self.path = path
         file = path / "data.mdb"
         new = not file.exists()
@@ -76,7 +78,8 @@ class Tree:
             self._env.close()
             raise
         self._indexes = {
-            kind: TimeIndex(f"{kind.value} horizon".encode(), self._entries[kind], tables[kind]) for kind in Kind
+            kind: TimeIndex(f"{kind.value} horizon".encode(), self._entries[kind], tables[kind], limits.indexed)
+            for kind in Kind
         }
         self._read: lmdb.Transaction[bytes] | None = None
 

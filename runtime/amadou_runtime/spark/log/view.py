@@ -17,14 +17,12 @@ import attrs
 import lmdb
 
 from amadou_runtime.spark.log.files import ViewFiles, is_disk_error, local_disk
+from amadou_runtime.spark.log.limits import Limits
 from amadou_runtime.spark.log.merging import merged
 from amadou_runtime.spark.log.records import TableChanges, ViewDamagedError, difference, table_changes
 from amadou_runtime.spark.log.segments import NO_TOKEN, Head, Log
 from amadou_runtime.spark.log.tree import Kind, Tree, TreeMeta
 
-_WAIT, _PATIENCE = 1.0, 30.0
-"""Seconds to wait while another process changes the view: usually, and if unlogged entries are at stake."""
-_FLOOR = 1 << 20
 _ENTRY = 20
 """Bytes that LMDB and the header add to an entry."""
 _MAX_FACTOR = 2.5
@@ -83,6 +81,7 @@ class View:
 
     tree: Tree
     files: ViewFiles
+    limits: Limits
     has_unlogged: bool
     hit: bool
     rebuild_seconds: float
@@ -90,7 +89,7 @@ class View:
 
     def discard(self) -> None:
         """Remove the shared view, so that the next batch makes a new one."""
-        with self.files.locked(_WAIT) as is_locked:
+        with self.files.locked(self.limits.wait) as is_locked:
             if is_locked and self.files.current() == self.tree.path:
                 self.files.discard()
 
@@ -104,7 +103,7 @@ class View:
 
 
 @contextmanager
-def open_view(log: Log, directory: Path, run: str, *, private: bool = False) -> Iterator[View]:
+def open_view(log: Log, directory: Path, run: str, limits: Limits, *, private: bool = False) -> Iterator[View]:
     """Open the view, and bring it to the log's head.
 
     :param run: id of the current run
@@ -112,9 +111,9 @@ def open_view(log: Log, directory: Path, run: str, *, private: bool = False) -> 
     :raises RunError: the log is damaged; the local disk is full
     """
     with ExitStack() as stack:
-        with local_disk(directory, _max_size(log.head)):
+        with local_disk(directory, _max_size(log.head, limits)):
             directory.mkdir(parents=True, exist_ok=True)
-            opening = _Opening(log, ViewFiles(directory), run)
+            opening = _Opening(log, ViewFiles(directory), run, limits)
             try:
                 view = opening.private(stack) if private else opening.shared(stack)
             except _BusyError:
@@ -128,16 +127,17 @@ class _Opening:
     log: Log
     files: ViewFiles
     run: str
+    limits: Limits
     started: float = attrs.field(factory=time.perf_counter)
 
     def shared(self, stack: ExitStack) -> View:
-        with self.files.locked(_WAIT) as is_locked:
+        with self.files.locked(self.limits.wait) as is_locked:
             if is_locked:
                 return self._advanced(stack)
         if snapshot := self._snapshot(stack):
             return snapshot
         if self.log.head.unlogged > 0 and self.log.head.run == self.run:
-            with self.files.locked(_PATIENCE) as is_locked:
+            with self.files.locked(self.limits.patience) as is_locked:
                 if is_locked:
                     return self._advanced(stack)
         raise _BusyError
@@ -169,7 +169,7 @@ class _Opening:
         if meta is None or meta.applying is not None or meta.token != self.log.head.token:
             stack.close()
             return None
-        return View(tree, self.files, meta.has_unlogged and self.log.head.run == self.run, True, 0.0)
+        return View(tree, self.files, self.limits, meta.has_unlogged and self.log.head.run == self.run, True, 0.0)
 
     def private(self, stack: ExitStack) -> View:
         path = self.files.new("private")
@@ -178,7 +178,7 @@ class _Opening:
         tree = self._fill(stack, path)
         tree.fill_indexes(None)
         tree.begin()
-        return View(tree, self.files, False, False, self._seconds(), is_private=True)
+        return View(tree, self.files, self.limits, False, False, self._seconds(), is_private=True)
 
     def _advance(self, stack: ExitStack) -> View:
         """Bring the current generation to the head, or make a new one."""
@@ -202,7 +202,7 @@ class _Opening:
         has_unlogged = meta.has_unlogged and self.log.head.run == self.run
         is_unchanged = hit and rewritten is None and not is_filled
         seconds = 0.0 if is_unchanged or self.log.head.token == NO_TOKEN else self._seconds()
-        return View(tree, self.files, has_unlogged, hit, seconds)
+        return View(tree, self.files, self.limits, has_unlogged, hit, seconds)
 
     def _apply(self, tree: Tree) -> bool:
         """Bring the tree to the head with a pending file, if necessary. Return `True` if it is at the head."""
@@ -263,7 +263,8 @@ class _Opening:
     def _rewrite(self, stack: ExitStack, tree: Tree) -> Tree | None:
         """Write the tree densely if it is too large."""
         meta, head = tree.meta(), self.log.head
-        if tree.allocated() <= _max_size(head) or meta.changed < _MIN_CHANGED * (head.entries + head.unlogged):
+        least = _MIN_CHANGED * (head.entries + head.unlogged)
+        if tree.allocated() <= _max_size(head, self.limits) or meta.changed < least:
             return None
         path = self.files.new()
         try:
@@ -286,12 +287,12 @@ class _Opening:
         stack.callback(_open_trees.discard, path)
         stack.enter_context(self.files.used(path))
         size = self.log.head.size + self.log.head.unlogged_size
-        return stack.enter_context(closing(Tree(path, size, readonly=readonly)))
+        return stack.enter_context(closing(Tree(path, size, self.limits, readonly=readonly)))
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.started
 
 
-def _max_size(head: Head) -> int:
+def _max_size(head: Head, limits: Limits) -> int:
     entries, size = head.entries + head.unlogged, head.size + head.unlogged_size
-    return _FLOOR + int(_MAX_FACTOR * (size + _ENTRY * entries))
+    return limits.free + int(_MAX_FACTOR * (size + _ENTRY * entries))

@@ -16,18 +16,19 @@ from amadou_runtime.savepoint.readable import time_text
 from amadou_runtime.savepoint.stored_keys import KeySize, biggest_keys, key_sizes
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 
-_MOST_SECONDS: Final = 600.0
 _KEY_LENGTH: Final = 1_000
 _LOWEST_PRIORITY: Final = 19
 _ONLY_GIVEN_PATHS: Final = "import sys; sys.path[:] = filter(None, sys.path)"
 """Python would also look for modules in the working directory. Its option -P is new in Python 3.11."""
 
 
-def find_biggest_keys(checkpoint: str, limit: int, stage: str = "") -> dict[str, Any]:
+def find_biggest_keys(checkpoint: str, limit: int, stage: str = "", time_limit: float = 600.0) -> dict[str, Any]:
     """Return the keys with the most state; see `StateReader.biggest`.
 
     :param checkpoint: the checkpoint, as an absolute path or a URI
     :param stage: the stage's name; empty for the only stage
+    :param time_limit: number of seconds that the process may take
+    :raises CheckpointError: the process took longer
     """
     code = f"{_ONLY_GIVEN_PATHS}; from {__name__} import main; main()"
     command = [sys.executable, "-c", code, checkpoint, str(limit), stage]
@@ -42,10 +43,10 @@ def find_biggest_keys(checkpoint: str, limit: int, stage: str = "") -> dict[str,
             errors="replace",
             check=False,
             env=environment,
-            timeout=_MOST_SECONDS,
+            timeout=time_limit,
         )
     except subprocess.TimeoutExpired as error:
-        raise CheckpointError(checkpoint, f"its state cannot be read in {_MOST_SECONDS:,.0f} seconds") from error
+        raise CheckpointError(checkpoint, f"its state cannot be read in {time_limit:,.0f} seconds") from error
     finally:
         os.close(closes_at_end)
         os.close(held)
