@@ -2,22 +2,20 @@
 
 import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import pytest
 from tests import top_pages
-from tests.commands import amadou
 from tests.top_pages import view
 
 from amadou import BatchReport, DeadLetterReport, hookimpl
 from amadou_runtime import run
 from amadou_runtime._run import reproduced
 from amadou_runtime.command.load_job import load_job
-
-pytest_plugins = ["pytester"]
 
 VIEWS = [
     view("/a", 1),
@@ -45,11 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = Path(top_pages.__file__).read_text()
     (place / "pages_job.py").write_text(source + JOB)
     (place / "views.txt").write_bytes(b"\n".join(VIEWS) + b"\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        patch.setattr(sys, "path", [*sys.path])
-        ran = amadou("run", "pages_job.py", "--engine", "embedded", "--flush")
-    sys.modules.pop("pages_job", None)
+    ran = command("run", "pages_job.py", "--engine", "embedded", "--flush", cwd=place)
     assert "dead letters: 5" in ran.stderr, ran.stderr
     return place
 
@@ -64,22 +58,18 @@ def dead_letters(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     sys.modules.pop("pages_job", None)
 
 
-@pytest.fixture
-def outcome_of(pytester: pytest.Pytester, dead_letters: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """A function that runs the tests in a file next to the job, and returns the output."""
-    monkeypatch.chdir(dead_letters.parent)
-
-    def run(file: str) -> str:
-        sys.modules.pop("pages_job", None)
-        return str(pytester.runpytest_inprocess("-q", file).stdout)
-
-    return run
+def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    run = [str(Path(sys.executable).with_name("amadou")), *arguments]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
 
 
-def test_reproduce_writes_tests_for_the_dead_letters_of_each_stage(
-    dead_letters: Path, outcome_of: Callable[[str], str]
-) -> None:
-    made = amadou("reproduce", str(dead_letters))
+def outcome_of(file: str) -> str:
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
+def test_reproduce_writes_tests_for_the_dead_letters_of_each_stage(dead_letters: Path) -> None:
+    made = command("reproduce", str(dead_letters))
     assert made.stdout.startswith("test_top_pages_"), made.stderr
     file = made.stdout.partition(":")[0]
     text = Path(file).read_text()
@@ -100,10 +90,8 @@ def test_reproduce_writes_tests_for_the_dead_letters_of_each_stage(
         assert error in shown, shown
 
 
-def test_reproduced_tests_of_stages_pass_after_the_handlers_are_fixed(
-    dead_letters: Path, outcome_of: Callable[[str], str]
-) -> None:
-    file = amadou("reproduce", str(dead_letters)).stdout.partition(":")[0]
+def test_reproduced_tests_of_stages_pass_after_the_handlers_are_fixed(dead_letters: Path) -> None:
+    file = command("reproduce", str(dead_letters)).stdout.partition(":")[0]
     job = Path("pages_job.py")
     fixed = re.sub(r"        if .+:\n            raise .+\n", "", job.read_text())
     job.write_text(fixed.replace("(record)\n", "(record if record.startswith(b'[') else b'[0, 0]')\n"))
@@ -113,8 +101,8 @@ def test_reproduced_tests_of_stages_pass_after_the_handlers_are_fixed(
 def test_reproduce_refuses_dead_letters_of_a_stage_that_the_job_does_not_have(dead_letters: Path) -> None:
     other = Path("other_job.py")
     other.write_text(Path("pages_job.py").read_text().replace('"top": Stage', '"best": Stage'))
-    refused = amadou("reproduce", str(dead_letters), "--job", str(other))
-    assert refused.exit_code == 1
+    refused = command("reproduce", str(dead_letters), "--job", str(other))
+    assert refused.returncode == 1
     assert "the dead letters are from the job 'top-pages.top': use that job" in refused.stderr
 
 
@@ -129,9 +117,7 @@ class Reports:
         self.dead_letters += batch.dead_letters
 
 
-def test_reproduced_returns_the_test_for_a_dead_letter_of_a_stage(
-    dead_letters: Path, outcome_of: Callable[[str], str]
-) -> None:
+def test_reproduced_returns_the_test_for_a_dead_letter_of_a_stage(dead_letters: Path) -> None:
     job, reports = load_job("pages_job.py"), Reports()
     run(attrs.evolve(job, plugins=[reports]), engine="embedded", flush=True)
     assert [letter.stage for letter in reports.dead_letters] == ["views", "views", "top", "top", "top"]
