@@ -80,6 +80,7 @@ def test_the_ranks_are_those_of_plain_python_in_any_batches(lines: list[bytes], 
     assert as_tuples(run.run(flush=True).records("top")) == sorted(ranks(lines))
 
 
+@pytest.mark.qualify
 @pytest.mark.spark
 def test_a_run_on_spark_writes_the_ranks_of_plain_python(tmp_path: Path) -> None:
     lines = LINES + random_requests(3)

@@ -1,4 +1,6 @@
-"""The command line in the manifests of `amadou new`, with the variables of their Secret, and a local bucket."""
+"""The image and the command line in the manifests of `amadou new`, with the variables of their Secret, and a local
+bucket.
+"""
 
 import json
 import os
@@ -22,7 +24,14 @@ from tests.waits import wait_for
 
 from amadou.remote_files import RemoteDirectory
 
-pytestmark = pytest.mark.spark
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new project, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    output("new", "click-counts")
+    monkeypatch.chdir("click-counts")
+    return tmp_path / "click-counts"
 
 
 def counts_in(files: Iterable[bytes]) -> list[Any]:
@@ -34,8 +43,9 @@ def written(place: RemoteDirectory) -> list[Any]:
     return counts_in(place.read(f"counts/{name}") or b"" for name in names)
 
 
-def jars_of_image(dockerfile: str, s3: Bucket) -> str:
+def jars_of_image(s3: Bucket) -> str:
     """Of the jars of `scripts/services`, those that the image has, too. The image has the AWS SDK as one jar."""
+    dockerfile = Path("Dockerfile").read_text()
     added = {Path(jar).stem for jar in re.findall(r"\S+\.jar", dockerfile)}
     (sdk,) = (name.removeprefix("bundle-") for name in added if name.startswith("bundle-"))
     jars = {Path(jar).stem: jar for jar in s3.jars.split(",")}
@@ -47,13 +57,16 @@ def jars_of_image(dockerfile: str, s3: Bucket) -> str:
     return ",".join(jars[name] for name in jars.keys() - (of_hadoop - added))
 
 
+@pytest.mark.usefixtures("project")
+def test_the_image_of_a_new_project_has_the_jars_for_s3(s3: Bucket) -> None:
+    assert "hadoop-aws-" in jars_of_image(s3)
+
+
+@pytest.mark.qualify
+@pytest.mark.spark
 def test_spark_submit_runs_the_job_of_the_manifests_until_its_pod_is_stopped(
-    spark: Any, s3: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, s3: Bucket, project: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    output("new", "click-counts")
-    project = tmp_path / "click-counts"
-    monkeypatch.chdir(project)
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, **submitting(home), "AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
     environment["PYTHONPATH"] += f"{os.pathsep}{project / 'src'}"
@@ -70,7 +83,7 @@ def test_spark_submit_runs_the_job_of_the_manifests_until_its_pod_is_stopped(
     settings = {
         name: value for name, value in s3.spark_conf.items() if not name.endswith((".access.key", ".secret.key"))
     }
-    settings["spark.jars"] = jars_of_image(Path("Dockerfile").read_text(), s3)
+    settings["spark.jars"] = jars_of_image(s3)
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     command += ["main.py", *(argument.replace("BUCKET", place) for argument in spec["driverArgs"])]

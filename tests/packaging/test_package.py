@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -84,9 +85,10 @@ def run(*command: str, **environment: str) -> str:
     return done.stdout
 
 
-def packaged(*arguments: str) -> str:
+def packaged(*arguments: str, **environment: str) -> str:
     """What the command prints in a process of its own: this one has modules of tests, which would be packed as well."""
-    return run(sys.executable, "-c", "from amadou_runtime.command.cli import app; app()", "package", *arguments)
+    command = "from amadou_runtime.command.cli import app; app()"
+    return run(sys.executable, "-c", command, "package", *arguments, **environment)
 
 
 @pytest.fixture(scope="module")
@@ -497,6 +499,44 @@ def test_if_a_command_fails_without_an_error_its_last_line_is_shown() -> None:
         packed_environment._run("pip install", sys.executable, "-c", script)
 
 
+@pytest.mark.spark
+def test_the_script_runs_the_example_with_the_python_of_the_environment_that_it_unpacks(tmp_path: Path) -> None:
+    spark_home = Path(pytest.importorskip("pyspark").__file__).parent
+    requirements = requirements_that_link_dependencies(tmp_path / "linked")
+    made = tmp_path / "made"
+    # no-deps: the dependencies are there without an installation, which would take a minute
+    packaged(str(EXAMPLE / "views.py"), "--requirements", str(requirements), "--output", str(made), PIP_NO_DEPS="1")
+    options = ["--once", "-p", f"VIEWS={EXAMPLE / 'views'}", "-p", f"SUMS={tmp_path / 'sums'}"]
+
+    # the packed environment has precedence over the variable
+    environment = {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": "/nowhere", "SPARK_LOCAL_IP": "127.0.0.1"}
+    run(str(made / "submit.sh"), "--master", "local[2]", "--", *options, **environment)
+
+    assert list(made.glob("environment-*/bin/python"))
+    assert_sums_of_example(tmp_path / "sums")
+
+
+def requirements_that_link_dependencies(directory: Path) -> Path:
+    """Return a file of requirements with a package that makes the packages of this environment importable, except
+    amadou and Spark.
+    """
+    packages = directory / "site-packages"  # otherwise the packages would be sent to the workers
+    packages.mkdir(parents=True)
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not re.search("amadou|pyspark|py4j", entry.name):
+            (packages / entry.name).symlink_to(entry)
+    wheel, info = directory / "linked-1-py3-none-any.whl", "linked-1.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("linked.pth", f"{packages}\n")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: linked\nVersion: 1\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    requirements = directory / "requirements.txt"
+    requirements.write_text(f"{wheel}\n")
+    return requirements
+
+
+@pytest.mark.qualify
 @pytest.mark.spark
 def test_the_script_runs_the_example_on_a_cluster_whose_machines_have_only_spark(
     with_packed_environment: Path, tmp_path: Path

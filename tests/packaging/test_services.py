@@ -15,12 +15,13 @@ from hmac import HMAC
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
 import pytest
 from attrs import frozen
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
-from tests.services import SCRIPT, OwnService, need, own_service
+from tests.services import SCRIPT, Bucket, OwnService, need, own_service
 from tests.topics import make_topic
 
 from amadou import Secret
@@ -126,21 +127,15 @@ def test_kafka_keeps_records_of_any_time(kafka: str):
     assert refusals == [None, None]
 
 
-def test_a_service_has_the_same_address_after_a_restart(with_postgres: Path):
+def test_a_service_that_was_killed_starts_again_at_the_same_address(with_postgres: Path):
     env = (with_postgres / "env").read_text()
-    services("stop", with_postgres)
-    assert (with_postgres / "env").read_text() != env
-
-    services("start", with_postgres, "postgres")
-
-    assert (with_postgres / "env").read_text() == env
-
-
-def test_a_service_that_was_killed_starts_again(with_postgres: Path):
     os.kill(int((with_postgres / "postgres" / "pid").read_text()), signal.SIGQUIT)
     services("stop", with_postgres)  # waits for its end
+    assert (with_postgres / "env").read_text() != env
 
     assert services("start", with_postgres, "postgres") == (0, "postgres\n")
+
+    assert (with_postgres / "env").read_text() == env
 
 
 def test_only_their_owner_can_read_the_passwords_of_services(with_postgres: Path):
@@ -165,10 +160,10 @@ def own_hdfs(tmp_path: Path) -> Iterator[OwnService]:
     yield from own_service("hdfs", tmp_path / "own")
 
 
-@pytest.fixture(scope="module")
-def own_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnService]:
+@pytest.fixture
+def own_s3(tmp_path: Path) -> Iterator[OwnService]:
     need("S3", "AMADOU_S3")
-    yield from own_service("s3", tmp_path_factory.mktemp("s3") / "own")
+    yield from own_service("s3", tmp_path / "own")
 
 
 def send(method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
@@ -181,7 +176,7 @@ def send(method: str, url: str, body: bytes | None = None, headers: dict[str, st
 
 
 def send_signed(
-    s3: OwnService,
+    s3: Bucket,
     method: str,
     path: str,
     body: bytes | None = None,
@@ -192,10 +187,10 @@ def send_signed(
     """Send a request with version 2 of Amazon's signatures."""
     date, kind = format_datetime(datetime.now(timezone.utc), usegmt=True), "text/plain"
     text = f"{method}\n\n{kind}\n{date}\n/{path}"
-    digest = HMAC((secret or s3.variables["AMADOU_S3_SECRET"]).encode(), text.encode(), sha1).digest()
-    login = f"AWS {s3.variables['AMADOU_S3_KEY']}:{b64encode(digest).decode()}"
+    digest = HMAC((secret or s3.secret).encode(), text.encode(), sha1).digest()
+    login = f"AWS {s3.key}:{b64encode(digest).decode()}"
     signed = {"Authorization": login, "Date": date, "Content-Type": kind, **(headers or {})}
-    return send(method, f"{s3.variables['AMADOU_S3']}/{path}", body, signed)
+    return send(method, f"{s3.url}/{path}", body, signed)
 
 
 @pytest.mark.qualify
@@ -211,25 +206,27 @@ def test_a_killed_hdfs_retains_its_files(own_hdfs: OwnService, tmp_path: Path):
     assert send("GET", f"{file}&op=OPEN") == (200, b"content")
 
 
+@pytest.mark.qualify
 def test_a_killed_s3_server_retains_its_objects(own_s3: OwnService):
-    assert send_signed(own_s3, "PUT", "amadou/folder/object", b"content")[0] == 200
+    s3 = Bucket(*(own_s3.variables[f"AMADOU_S3{name}"] for name in ("", "_BUCKET", "_KEY", "_SECRET", "_JARS")))
+    assert send_signed(s3, "PUT", f"{s3.name}/folder/object", b"content")[0] == 200
 
     own_s3.kill()
     own_s3.start()
 
-    assert send_signed(own_s3, "GET", "amadou/folder/object") == (200, b"content")
+    assert send_signed(s3, "GET", f"{s3.name}/folder/object") == (200, b"content")
 
 
-def test_the_s3_server_checks_logins_buckets_and_conditions(own_s3: OwnService):
-    missing = {"If-None-Match": "*"}
-    assert send_signed(own_s3, "PUT", "amadou/object", b"first", missing)[0] == 200
-    assert send_signed(own_s3, "PUT", "amadou/object", b"second", missing)[0] == 412
-    assert send_signed(own_s3, "GET", "amadou/object") == (200, b"first")
+def test_the_s3_server_checks_logins_buckets_and_conditions(s3: Bucket):
+    missing, path = {"If-None-Match": "*"}, f"{s3.name}/{uuid4().hex}"
+    assert send_signed(s3, "PUT", path, b"first", missing)[0] == 200
+    assert send_signed(s3, "PUT", path, b"second", missing)[0] == 412
+    assert send_signed(s3, "GET", path) == (200, b"first")
 
-    status, answer = send_signed(own_s3, "GET", "amadou/object", secret="wrong")
+    status, answer = send_signed(s3, "GET", path, secret="wrong")
     assert (status, b"SignatureDoesNotMatch" in answer) == (403, True)
-    assert send("GET", f"{own_s3.variables['AMADOU_S3']}/amadou/object")[0] == 403
-    assert send_signed(own_s3, "GET", "missing/object")[0] == 404
+    assert send("GET", f"{s3.url}/{path}")[0] == 403
+    assert send_signed(s3, "GET", "missing/object")[0] == 404
 
 
 def test_the_error_of_an_unknown_service_names_those_that_exist(tmp_path: Path):

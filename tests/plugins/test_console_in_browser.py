@@ -238,7 +238,7 @@ def test_the_first_link_skips_to_the_content(new_page: Chromium) -> None:
 
 def test_a_page_refreshes_itself_without_loading_again(shop: ShopConsole, chromium: Chromium) -> None:
     for path in ("/batches", "/"):
-        chromium.open(shop.url, path)
+        open_with_fast_refreshes(shop.url, path, chromium)
         chromium.run("window.marker = 1")
         number = shop.add()
         shown = f"{number if path == '/batches' else number + 1:,}"

@@ -111,15 +111,15 @@ def test_a_dead_letter_has_the_whole_kafka_record_if_it_is_the_value_of_an_event
 def test_each_record_of_several_topics_is_read_once_in_the_order_of_its_partition(kafka: str) -> None:
     topics = [make_topic(kafka, 3), make_topic(kafka)]
     for topic, partitions in zip(topics, (3, 1), strict=True):
-        fill(kafka, topic, ({"value": b"%d" % number, "partition": number % partitions} for number in range(25_000)))
+        fill(kafka, topic, ({"value": b"%d" % number, "partition": number % partitions} for number in range(2_500)))
     found = delivered(KafkaSource(topics, kafka))
-    assert len(found) == 50_000
+    assert len(found) == 5_000
     by_partition: dict[Any, list[int]] = {}
     for topic, partition, offset, *_ in found:
         by_partition.setdefault((topic, partition), []).append(offset)
     assert len(by_partition) == 4
     assert all(offsets == list(range(len(offsets))) for offsets in by_partition.values())
-    assert {int(value) for *_, value, _, _ in found} == set(range(25_000))
+    assert {int(value) for *_, value, _, _ in found} == set(range(2_500))
 
 
 def test_topics_are_a_list_with_commas_or_a_pattern(kafka: str) -> None:
@@ -189,11 +189,10 @@ def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
         KafkaSink("no-such-topic", kafka).check("sums", dict)
 
 
-def test_a_cluster_that_does_not_answer_is_an_error_after_the_time_to_give_up(caplog: pytest.LogCaptureFixture) -> None:
-    source = KafkaSource("t", "127.0.0.1:9", give_up_after=timedelta(seconds=5))
-    with caplog.at_level(logging.WARNING), pytest.raises(SourceError, match=r"127\.0\.0\.1:9 did not answer for 5 s"):
+def test_a_cluster_that_does_not_answer_is_an_error_after_the_time_to_give_up() -> None:
+    source = KafkaSource("t", "127.0.0.1:9", give_up_after=timedelta(seconds=1))
+    with pytest.raises(SourceError, match=r"127\.0\.0\.1:9 did not answer for 1 s"):
         source.check()
-    assert "waiting for up to 5 s" in caplog.text
 
 
 def test_a_login_that_kafka_refuses_is_an_error_at_once(kafka_sasl: KafkaLogin) -> None:
@@ -497,12 +496,13 @@ def test_sources_and_sinks_wait_for_a_broker_that_comes_back(
     server = broker.address
     incoming, outgoing, written_directly = make_topic(server), make_topic(server), make_topic(server)
     fill(server, incoming, (b"%d" % number for number in range(1000)))
-    source = KafkaSource(incoming, server, key_event=lambda record: KeyedEvent(record.value, TIME))
-    job = Job("summing", Summing(), {"in": source}, {"sums": KafkaSink(outgoing, server)})
-    offsets = KafkaSource(incoming, server, give_up_after=timedelta(seconds=60)).offsets()
+    soon = {"reconnect.backoff.max.ms": 100}
+    source = KafkaSource(incoming, server, key_event=lambda record: KeyedEvent(record.value, TIME), options=soon)
+    job = Job("summing", Summing(), {"in": source}, {"sums": KafkaSink(outgoing, server, options=soon)})
+    offsets = KafkaSource(incoming, server, give_up_after=timedelta(seconds=60), options=soon).offsets()
     partitions = offsets.partitions()
     newest = offsets.at(LATEST, partitions)
-    sink = KafkaSink(written_directly, server)
+    sink = KafkaSink(written_directly, server, options=soon)
     codec = port_codec(job, "sums")
     writer = sink.open(SinkBatch("run", "summing", "sums", 1, codec), "00000")
 
@@ -522,6 +522,7 @@ def test_sources_and_sinks_wait_for_a_broker_that_comes_back(
         broker.start()
         results = [each.result(PATIENCE) for each in waiting]
 
+    assert "waiting for up to 60 s" in caplog.text
     assert results[1] == newest == {(incoming, 0): 1000}
     assert len(ids(contents(server, outgoing))) == 1000
     assert len(ids(contents(server, written_directly))) == 1000
@@ -573,7 +574,6 @@ class Parts:
         self.server, self.topic = server, make_topic(server)
         self.sink = KafkaSink(self.topic, server, exactly_once=True)
         job = Job("summing", Summing(), {"in": MemorySource()}, {"sums": self.sink})
-        self.sink.check("sums", Sum)
         self.codec = port_codec(job, "sums")
         self.run = uuid4().hex
         self.batches_before = 0
@@ -598,9 +598,16 @@ class Parts:
         return "".join(sorted(json.loads(each.value())["name"] for each in committed(self.server, self.topic)))
 
 
+@pytest.fixture(scope="module")
+def transactional(kafka: str) -> str:
+    """A cluster that has the topic of tokens."""
+    Parts(kafka).sink.check("sums", Sum)
+    return kafka
+
+
 @pytest.fixture
-def parts(kafka: str) -> Parts:
-    return Parts(kafka)
+def parts(transactional: str) -> Parts:
+    return Parts(transactional)
 
 
 def forget() -> None:
@@ -728,12 +735,11 @@ def test_a_part_contains_other_keys_after_a_checkpoint_was_rescaled(parts: Parts
     assert parts.names == "ab", "nothing is lost"
 
 
-def test_parts_of_other_runs_are_independent(kafka: str) -> None:
-    first, second = Parts(kafka), Parts(kafka)
-    second.sink, second.topic = first.sink, first.topic
-    first.write(0, "a")
-    second.write(0, "b")
-    assert first.names == "ab"
+def test_parts_of_other_runs_are_independent(parts: Parts) -> None:
+    parts.write(0, "a")
+    parts.run = uuid4().hex
+    parts.write(0, "b")
+    assert parts.names == "ab"
 
 
 def test_a_topic_of_tokens_that_forgets_or_is_too_small_is_an_error(broker: OwnService) -> None:
@@ -750,6 +756,7 @@ def test_a_topic_of_tokens_that_forgets_or_is_too_small_is_an_error(broker: OwnS
     delete(server, tokens)
 
 
+@pytest.mark.qualify
 def test_a_cluster_without_transactions_is_an_error_before_the_run(broker: OwnService) -> None:
     topic = make_topic(broker.address)
     broker.stop()
@@ -774,9 +781,9 @@ def test_a_large_part_that_another_process_overtook_is_written_once(parts: Parts
     with another_process():
         parts.write(1, "b")
     writer = parts.open(2)
-    writer.write(parts.encoded("c") * 200_000)
+    writer.write(parts.encoded("c") * 60_000)
     writer.finish()
-    assert parts.names == "ab" + 200_000 * "c"
+    assert parts.names == "ab" + 60_000 * "c"
 
 
 def test_a_record_that_kafka_refuses_ends_the_run(parts: Parts) -> None:

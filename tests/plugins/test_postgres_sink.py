@@ -77,9 +77,11 @@ class Database:
     """A database, and how a sink reaches it.
 
     :param raw: its URL with user and password
+    :param connection: an open connection to it; `None` to connect for each statement
     """
 
     raw: str
+    connection: Any = None
 
     def sink(self, table: str, **settings: Any) -> PostgresSink:
         parts = urlsplit(self.raw)
@@ -91,23 +93,26 @@ class Database:
         return self.raw.partition("@")[2]
 
     def ask(self, sql: Any) -> list[Any]:
-        with psycopg.connect(self.raw, autocommit=True) as connection:
-            answer = connection.execute(sql)
-            return answer.fetchall() if answer.description else []
+        if self.connection is None:
+            with psycopg.connect(self.raw, autocommit=True) as connection:
+                return attrs.evolve(self, connection=connection).ask(sql)
+        answer = self.connection.execute(sql)
+        return answer.fetchall() if answer.description else []
 
     def sums(self) -> list[Any]:
         return self.ask("SELECT channel, sum FROM sums ORDER BY id")
 
     def empty(self) -> None:
         """Drop what tests have created in the database."""
-        self.ask("DROP SCHEMA IF EXISTS amadou, public CASCADE")
-        self.ask("CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC")
+        self.ask(
+            "DROP SCHEMA IF EXISTS amadou, public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC"
+        )
 
 
 @pytest.fixture(scope="module")
 def shared_database() -> Iterator[Database]:
-    with new_database() as url:
-        yield Database(url)
+    with new_database() as url, psycopg.connect(url, autocommit=True) as to_it:
+        yield Database(url, to_it)
 
 
 @pytest.fixture
@@ -298,9 +303,9 @@ def test_a_column_stores_the_value_of_a_field(
 ) -> None:
     database.ask(
         "CREATE DOMAIN small_text AS varchar(9); CREATE DOMAIN local_time AS timestamp; "
-        "CREATE TYPE mood AS ENUM ('happy'); CREATE TYPE pair AS (x integer, y integer)"
+        "CREATE TYPE mood AS ENUM ('happy'); CREATE TYPE pair AS (x integer, y integer); "
+        f"CREATE TABLE held (value {column})"
     )
-    database.ask(f"CREATE TABLE held (value {column})")
     port = attrs.make_class("Held", {"value": attrs.field(type=type_)}, frozen=True)
 
     put(database.sink("held"), port, port(value))
@@ -1081,6 +1086,7 @@ class Outage:
         self._postgres.start()
 
 
+@pytest.mark.qualify
 @pytest.mark.spark
 def test_on_spark_each_row_is_there_once_after_an_outage_of_postgresql(
     spark: Any, tmp_path: Path, own_postgres: OwnService, own_sums: Database

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
+from hatchling.builders.wheel import WheelBuilder
 from tests.commands import amadou, output
+
+pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
 KUBEFLOW = {
@@ -48,12 +52,14 @@ RESTRICTED = {
 MANIFESTS = {"kubeflow-spark-operator": KUBEFLOW, "apache-spark-operator": APACHE}
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A new project, with the working directory next to it."""
-    monkeypatch.chdir(tmp_path)
-    output("new", "Click_Counts")
-    return tmp_path / "Click_Counts"
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new project. Tests that write files use a copy."""
+    place = tmp_path_factory.mktemp("new")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(place)
+        output("new", "Click_Counts")
+    return place / "Click_Counts"
 
 
 def run(project: Path, *command: str) -> str:
@@ -108,8 +114,10 @@ def test_new_derives_names_from_the_project_and_leaves_no_placeholder(project: P
     assert '"click-counts",' in texts["src/click_counts/job.py"]
 
 
-def test_the_tests_of_a_new_project_pass(project: Path) -> None:
-    assert "4 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider")
+def test_the_tests_of_a_new_project_pass(project: Path, tmp_path: Path, pytester: pytest.Pytester) -> None:
+    copy = shutil.copytree(project, tmp_path / "copy")
+    pytester.syspathinsert(copy / "src")
+    pytester.runpytest_inprocess(f"--rootdir={copy}", "-c", copy / "pyproject.toml", copy).assert_outcomes(passed=4)
 
 
 def test_the_job_of_a_new_project_prints_counts_of_the_samples(project: Path) -> None:
@@ -119,7 +127,8 @@ def test_the_job_of_a_new_project_prints_counts_of_the_samples(project: Path) ->
     assert sum(counts) == len((project / "samples" / "events.jsonl").read_text().splitlines())
 
 
-def test_samples_of_a_new_project_have_events_out_of_order_but_no_late_events(project: Path) -> None:
+def test_samples_of_a_new_project_have_events_out_of_order_but_no_late_events(project: Path, tmp_path: Path) -> None:
+    project = shutil.copytree(project, tmp_path / "copy")
     times = re.findall(r'"time": "(.*?)"', (project / "samples" / "events.jsonl").read_text())
     assert times != sorted(times)
     run_job(project, "--engine", "embedded")
@@ -129,8 +138,8 @@ def test_samples_of_a_new_project_have_events_out_of_order_but_no_late_events(pr
 
 @pytest.mark.skipif(find_spec("ruff") is None, reason="ruff is not installed")
 def test_the_code_of_a_new_project_passes_a_linter_with_default_settings(project: Path) -> None:
-    run(project, "ruff", "check", "--select", "E,F,I,B,UP,W,N,SIM,RUF,C4,PT", ".")
-    run(project, "ruff", "format", "--check", ".")
+    run(project, "ruff", "check", "--no-cache", "--select", "E,F,I,B,UP,W,N,SIM,RUF,C4,PT", ".")
+    run(project, "ruff", "format", "--no-cache", "--check", ".")
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -243,8 +252,9 @@ def test_the_image_of_a_new_project_installs_the_wheel_of_the_last_version(
     for version_ in ("0.1.0", "0.2.0"):
         settings.write_text(re.sub(r'(?m)^version = ".*"', f'version = "{version_}"', settings.read_text()))
         subprocess.run(remove, shell=True, cwd=project, check=True)
-        run(project, "hatchling", "build", "-t", "wheel")
+        made = next(WheelBuilder(str(project)).build())
         (wheel,) = project.glob(installed)
+        assert wheel.name == Path(made).name
         assert f"-{version_}-" in wheel.name
 
 

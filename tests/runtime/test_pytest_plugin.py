@@ -1,5 +1,7 @@
 """The pytest plugin, in a user's suite of its own."""
 
+from typing import Any
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -213,10 +215,10 @@ def test_help_names_the_option(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.spark
-def test_a_suite_can_run_on_both_engines_and_fails_if_they_differ(pytester: pytest.Pytester) -> None:
+def test_a_suite_can_run_on_both_engines_and_fails_if_they_differ(pytester: pytest.Pytester, spark: Any) -> None:
     different = SUITE.format(step="1 if 'pyspark.worker' not in __import__('sys').modules else 5", expected=2, key="a")
     pytester.makepyfile(test_equal=SUITE.format(step="1", expected=2, key="a"), test_different=different)
-    result = pytester.runpytest_subprocess("--amadou-engine=both", "-v")
+    result = pytester.runpytest_inprocess("--amadou-engine=both", "-v")
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["test_different.py::test_counts FAILED*"])
     result.stdout.fnmatch_lines(["*the engines differ in the trace of a batch, first in entry 0: on_event of 'a'*"])

@@ -4,14 +4,14 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.commands import amadou
 
-from amadou_runtime.command.cli import app
+pytest_plugins = ["pytester"]
 
 JOB = '''
 import enum
@@ -78,8 +78,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("fence")
     (place / "fence_job.py").write_text(JOB)
     (place / "boards.txt").write_text("\n".join(RECORDS) + "\n")
-    result = command("run", "fence_job.py", "--engine", "embedded", cwd=place)
-    assert result.returncode == 0, result.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        result = amadou("run", "fence_job.py", "--engine", "embedded")
+    assert result.exit_code == 0, result.stderr
     assert "dead letters: 5" in result.stderr
     every = "".join(path.read_text() for path in sorted((place / "dead_letters").iterdir()))
     (place / "all.jsonl").write_text(every)
@@ -94,21 +96,34 @@ def dead_letters(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return tmp_path / "all.jsonl"
 
 
-def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    run = [str(Path(sys.executable).with_name("amadou")), *arguments]
-    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+@pytest.fixture(autouse=True)
+def jobs_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lets each test import its own files of jobs."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name in ("fence_job", "minutes_job", "views_job"):
+        sys.modules.pop(name, None)
 
 
-def run_tests(tmp_path: Path) -> str:
-    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_the_fence_dead_letters.py"]
-    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path).stdout
+@pytest.fixture
+def run_tests(pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """A function that runs the tests that were written, and returns the output. The working directory is that of the
+    test.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    def run() -> str:
+        sys.modules.pop("fence_job", None)
+        return str(pytester.runpytest_inprocess("-q", "test_the_fence_dead_letters.py").stdout)
+
+    return run
 
 
 def test_reproduce_writes_a_test_that_fails_with_the_same_error_for_each_kind_of_dead_letter(
-    dead_letters: Path, tmp_path: Path
+    dead_letters: Path, tmp_path: Path, run_tests: Callable[[], str]
 ) -> None:
-    ran = command("reproduce", str(dead_letters))
-    assert ran.returncode == 0, ran.stderr
+    ran = amadou("reproduce", str(dead_letters))
+    assert ran.exit_code == 0, ran.stderr
     assert ran.stdout.startswith("test_the_fence_dead_letters.py: ")
     text = (tmp_path / "test_the_fence_dead_letters.py").read_text()
     for part in (
@@ -121,7 +136,7 @@ def test_reproduce_writes_a_test_that_fails_with_the_same_error_for_each_kind_of
         "run.add_record(b'nonsense')",
     ):
         assert part in text
-    shown = run_tests(tmp_path)
+    shown = run_tests()
     assert "3 failed" in shown, shown
     for error in ("ValueError: the board 9 is broken", "KeyError: 'dry'", "ValueError: not enough values to unpack"):
         assert error in shown
@@ -133,52 +148,56 @@ def test_reproduce_writes_one_test_for_errors_of_one_type_from_one_line(dead_let
     others = [json.dumps(broken | {"error": f"ValueError: the board {board} is broken"}) for board in (7, 8)]
     elsewhere = json.dumps(broken | {"traceback": broken["traceback"].replace(", line ", ", line 1")})
     dead_letters.write_text("\n".join([*lines, *others, elsewhere]) + "\n")
-    assert command("reproduce", str(dead_letters)).stdout.startswith("test_the_fence_dead_letters.py: 4 tests")
+    assert amadou("reproduce", str(dead_letters)).stdout.startswith("test_the_fence_dead_letters.py: 4 tests")
     text = (tmp_path / "test_the_fence_dead_letters.py").read_text()
     assert "# first of 3 dead letters with this type of error, raised by the same line" in text
 
 
-def test_reproduce_reads_all_dead_letters_of_a_directory(dead_letters: Path, tmp_path: Path) -> None:
+def test_reproduce_reads_all_dead_letters_of_a_directory(
+    dead_letters: Path, tmp_path: Path, run_tests: Callable[[], str]
+) -> None:
     (tmp_path / "dead_letters" / "painted-other-000000001-00000.jsonl").write_text("{}\n")
-    ran = command("reproduce", "dead_letters")
+    ran = amadou("reproduce", "dead_letters")
     assert ran.stdout.startswith("test_the_fence_dead_letters.py: 3 tests"), ran.stderr
-    assert "3 failed" in run_tests(tmp_path)
+    assert "3 failed" in run_tests()
 
 
 def test_reproduce_refuses_dead_letters_of_several_jobs(dead_letters: Path, tmp_path: Path) -> None:
     letter = json.loads(dead_letters.read_text().splitlines()[0])
     (tmp_path / "other.jsonl").write_text(json.dumps(letter | {"job": "the shed"}) + "\n")
-    ran = command("reproduce", "all.jsonl", "other.jsonl")
-    assert ran.returncode == 1
+    ran = amadou("reproduce", "all.jsonl", "other.jsonl")
+    assert ran.exit_code == 1
     assert "the dead letters are from multiple jobs (the fence, the shed): pass one job's files" in ran.stderr
 
 
-def test_reproduced_tests_pass_after_the_handler_is_fixed(dead_letters: Path, tmp_path: Path) -> None:
-    command("reproduce", str(dead_letters))
+def test_reproduced_tests_pass_after_the_handler_is_fixed(
+    dead_letters: Path, tmp_path: Path, run_tests: Callable[[], str]
+) -> None:
+    amadou("reproduce", str(dead_letters))
     fixed = JOB.replace("len(boards) == 2", "False").replace("seconds=2)", "seconds=1000)")
     fixed = fixed.replace(
         "        key, second", "        if b',' not in record:\n            return None\n        key, second"
     )
     (tmp_path / "fence_job.py").write_text(fixed)
-    assert "3 passed" in run_tests(tmp_path)
+    assert "3 passed" in run_tests()
 
 
 def test_reproduced_tests_add_an_event_to_its_source(dead_letters: Path, tmp_path: Path) -> None:
     boards = '"boards": LinesSource("boards.txt")'
     (tmp_path / "fence_job.py").write_text(JOB.replace(boards, f'{boards}, "more": LinesSource("boards.txt")'))
-    assert command("reproduce", str(dead_letters)).returncode == 0
+    assert amadou("reproduce", str(dead_letters)).exit_code == 0
 
     made = (tmp_path / "test_the_fence_dead_letters.py").read_text()
     assert re.search(r"run\.add_event\(KeyedEvent\(.+, value=9\), source='boards'\)", made)
     assert "run.add_record(b'nonsense', source='boards')" in made
 
 
-def test_reproduce_writes_a_test_for_a_single_line_of_a_file(dead_letters: Path, tmp_path: Path) -> None:
+def test_reproduce_writes_a_test_for_a_single_line_of_a_file(dead_letters: Path, run_tests: Callable[[], str]) -> None:
     number = next(
         n for n, line in enumerate(dead_letters.read_text().splitlines(), 1) if json.loads(line)["tag"] == "dry"
     )
-    assert command("reproduce", str(dead_letters), "--line", str(number), "--job", "fence_job.py").returncode == 0
-    assert "1 failed" in run_tests(tmp_path)
+    assert amadou("reproduce", str(dead_letters), "--line", str(number), "--job", "fence_job.py").exit_code == 0
+    assert "1 failed" in run_tests()
 
 
 @pytest.mark.parametrize(
@@ -197,14 +216,14 @@ def test_the_error_of_reproduce_states_the_reason(
     dead_letters: Path, tmp_path: Path, arguments: list[str], reason: str
 ) -> None:
     (tmp_path / "empty.jsonl").write_text("")
-    result = CliRunner().invoke(app, ["reproduce", *arguments])
+    result = amadou("reproduce", *arguments)
     assert result.exit_code == 1
     assert reason in result.output
     assert not os.path.exists("test_the_fence_dead_letters.py")
 
 
 def test_reproduce_does_not_replace_a_file(dead_letters: Path) -> None:
-    result = CliRunner().invoke(app, ["reproduce", "all.jsonl", "--output", "boards.txt"])
+    result = amadou("reproduce", "all.jsonl", "--output", "boards.txt")
     assert result.exit_code == 2
     assert "boards.txt exists: use --force" in " ".join(result.output.replace("│", "").split())
     assert Path("boards.txt").read_text().splitlines() == RECORDS
@@ -212,7 +231,7 @@ def test_reproduce_does_not_replace_a_file(dead_letters: Path) -> None:
 
 def test_a_replay_of_a_missing_file_is_refused_before_spark_starts(dead_letters: Path) -> None:
     sink = ("--sink", "painted=lines:elsewhere/")
-    result = CliRunner().invoke(app, ["replay", "fence_job.py", "nowhere.jsonl", "--checkpoint", "state", *sink])
+    result = amadou("replay", "fence_job.py", "nowhere.jsonl", "--checkpoint", "state", *sink)
     assert result.exit_code == 1
     assert "cannot load nowhere.jsonl: the file cannot be read" in result.output
 
@@ -253,19 +272,18 @@ job = Job(
 
 
 def test_reproduce_writes_a_test_for_a_window_that_failed_to_close(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run_tests: Callable[[], str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "minutes_job.py").write_text(WINDOWS)
     times = [f"2025-01-01T00:0{minute}:00Z" for minute in (0, 1, 1)]
     numbers = "\n".join(f"a,{time},{number}" for time, number in zip(times, (2, 1, -1), strict=True))
     (tmp_path / "numbers.txt").write_text(f"{numbers}\n")
-    result = command("run", "minutes_job.py", "--engine", "embedded", "--flush")
-    assert result.returncode == 0, result.stderr
+    result = amadou("run", "minutes_job.py", "--engine", "embedded", "--flush")
+    assert result.exit_code == 0, result.stderr
     (dead_letters,) = (tmp_path / "dead_letters").iterdir()
-    ran = command("reproduce", str(dead_letters), "--output", "test_the_fence_dead_letters.py")
-    assert ran.returncode == 0, ran.stderr
-    shown = run_tests(tmp_path)
+    ran = amadou("reproduce", str(dead_letters), "--output", "test_the_fence_dead_letters.py")
+    assert ran.exit_code == 0, ran.stderr
+    shown = run_tests()
     assert "1 failed" in shown
     assert "ZeroDivisionError" in shown
     assert "def test_closed_without_zero_division_error" in shown
@@ -303,13 +321,10 @@ job = Job(
 """
 
 
-def test_reproduce_reads_dead_letters_with_objects_of_the_jobs_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_reproduce_reads_dead_letters_with_objects_of_the_jobs_classes(run_tests: Callable[[], str]) -> None:
     Path("views_job.py").write_text(VIEWS)
     Path("in.txt").write_text("news\n")
-    assert command("run", "views_job.py", "--engine", "embedded").returncode == 0
-    done = command("reproduce", "dead_letters", "--output", "test_the_fence_dead_letters.py")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "ValueError: news" in run_tests(tmp_path)
+    assert amadou("run", "views_job.py", "--engine", "embedded").exit_code == 0
+    done = amadou("reproduce", "dead_letters", "--output", "test_the_fence_dead_letters.py")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "ValueError: news" in run_tests()

@@ -17,13 +17,9 @@ from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 FIXTURES = [Fixture(directory, case) for directory in FORMATS for case in CASES.values()]
 STORED = [(fixture, store) for fixture in FIXTURES if fixture.archive.exists() for store in fixture.case.stores]
 ON_SPARK = {
-    *(("kinds", store) for store in FORMS),
-    ("columns-tumbling", "groups"),
-    ("columns-tumbling", "log-by-key"),
+    ("kinds", "groups"),
+    ("kinds", "log-by-key"),
     ("stages", "log"),
-    ("fraud_rules", "log"),
-    ("sensors", "groups"),
-    ("top_pages", "log"),
 }
 """The cases that continue on Spark in every run of the tests."""
 MADE_ON = (4, 3)
