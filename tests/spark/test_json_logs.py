@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -67,54 +66,46 @@ JOB = '''
                 getattr(log4j.LogManager.getLogger("own"), level)(level)
 
 
-
-
-    staged = Job(
-        NAME,
-        stages={
+    def stages(sink):
+        return {
             "first": Stage(Words(), {"words": LinesSource("IN")}, {}),
-            "second": Stage(Words(), {"words": FromPort("first", "words")}, {"words": FullSink()}),
-        },
-        plugins=[JavaLogs()],
-    )
-    alone = Job("words", Words(), {"words": LinesSource("IN")}, {"words": FullSink()})
-    working = Job("words", Words(), {"words": LinesSource("IN")}, {"words": MemorySink()})
+            "second": Stage(Words(), {"words": FromPort("first", "words")}, {"words": sink}),
+        }
+
+
+    working = Job(NAME, stages=stages(MemorySink()))
+    job = Job(NAME, stages=stages(FullSink()), plugins=[JavaLogs()])
     if __name__ == "__main__":
-        main(RUN)
+        main(job)
     '''
 NAME = 'the "shop" of ${O\'Neil}'
 
 
-def write_job(path: Path, job: str) -> None:
-    """Write a program that runs one of the jobs, and a word for it."""
-    values: Mapping[str, object] = {"LEVELS": list(LEVELS), "NAME": repr(NAME), "IN": f"{path}/in/", "RUN": job}
+def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_and_stage(
+    tmp_path: Path, spark: Any
+) -> None:
+    """Also after rescaling, which is a batch, too."""
+    values = {"LEVELS": str(list(LEVELS)), "NAME": repr(NAME), "IN": f"{tmp_path}/in/"}
     code = dedent(JOB)
     for name, value in values.items():
-        code = code.replace(name, str(value))
-    (path / "words.py").write_text(code)
-    (path / "in").mkdir()
-    (path / "in" / "0").write_text("spark\n")
+        code = code.replace(name, value)
+    (tmp_path / "words.py").write_text(code)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0").write_text("spark\n")
+    checkpoint = str(tmp_path / "checkpoint")
+    batches = run(load_job(f"{tmp_path}/words.py:working"), checkpoint=checkpoint, trigger="available-now").batches
+    rescale(spark, checkpoint, partitions=1)
+    (tmp_path / "in" / "1").write_text("spark\n")
 
-
-def lines_of_failure(path: Path, *options: str) -> list[dict[str, Any]]:
-    """Run the program, which fails. Return the lines that it logs."""
-    command = [sys.executable, "words.py", "--once", "--master", "local[1]", "--log-format", "json", *options]
-    ended = subprocess.run(
-        [*command, "--conf", "spark.ui.enabled=false"], cwd=path, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "words.py", "--once", "--master", "local[1]", "--log-format", "json"]
+    # Without the last setting, Spark logs only errors.
+    settings = ["--checkpoint", checkpoint, "--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=INFO"]
+    ended = subprocess.run([*command, *settings], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 1, ended.stderr
     lines = [json.loads(line) for line in ended.stderr.splitlines()]
-    assert (lines[-1]["level"], lines[-1]["message"]) == ("ERROR", "SinkError: the disk is full")
-    return lines
-
-
-def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_and_stage(tmp_path: Path) -> None:
-    write_job(tmp_path, "staged")
-    # Without this setting, Spark logs only errors.
-    lines = lines_of_failure(tmp_path, "--conf", "spark.log.level=INFO")
 
     of_workers = [(line["job"], line["batch"], line["stage"]) for line in lines if line["logger"] == "words"]
-    assert of_workers == [(NAME, 0, "first"), (NAME, 0, "second")]
+    assert of_workers == [(NAME, batches + 1, "first"), (NAME, batches + 1, "second")]
 
     of_spark = [line for line in lines if line["logger"].startswith("org.apache.spark.")]
     assert of_spark
@@ -125,17 +116,6 @@ def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_an
     assert {line["message"]: line["level"] for line in of_java} == LEVELS
     assert {line["job"] for line in of_java} == {NAME}
 
-    assert (lines[-1]["job"], lines[-1]["batch"], lines[-1]["stage"]) == (NAME, 0, "second")
-
-
-def test_the_numbers_of_batches_continue_after_rescaling(tmp_path: Path, spark: Any) -> None:
-    write_job(tmp_path, "alone")
-    checkpoint = str(tmp_path / "checkpoint")
-    summary = run(load_job(f"{tmp_path}/words.py:working"), checkpoint=checkpoint, trigger="available-now")
-    rescale(spark, checkpoint, partitions=1)
-    (tmp_path / "in" / "1").write_text("spark\n")
-    lines = lines_of_failure(tmp_path, "--checkpoint", checkpoint)
-    number = summary.batches + 1  # rescaling is a batch, too
-    assert [line["batch"] for line in lines if line["logger"] == "words"] == [number]
     error = lines[-1]
-    assert (error["job"], error["batch"], error.get("stage")) == ("words", number, None)
+    assert (error["level"], error["message"]) == ("ERROR", "SinkError: the disk is full")
+    assert (error["job"], error["batch"], error["stage"]) == (NAME, batches + 1, "second")
