@@ -1,5 +1,6 @@
 """The systems that a run reads from and writes to: services, a cluster, remote file systems."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,11 +52,12 @@ def shared_kafka() -> dict[str, Any]:
 
 def on_cluster(made: Cluster) -> dict[str, Any]:
     """Settings of a run on a cluster."""
+    java = {"spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", "")}
     return {
         "cluster": made,
         "launcher": [sys.executable],
         "options": ["--master", made.url],
-        "conf": {"spark.executor.memory": "800m", "spark.driver.host": "127.0.0.1", **QUIET},
+        "conf": {"spark.executor.memory": "800m", "spark.driver.host": "127.0.0.1", **java, **QUIET},
         "environment": {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"},
     }
 

@@ -137,10 +137,9 @@ def test_a_run_resumes_from_a_checkpoint_in_another_file_system(
     assert results("1", "a\nb\na\n") == [("a", 1), ("a", 2), ("b", 1)]
     metadata, replaced = (tmp_path / "checkpoint" / name for name in ("amadou.json", ".amadou.json.amadou-replaced"))
     metadata.rename(replaced)  # as left by a run that was killed while it replaced the file
-    assert results("2", "a\n") == [("a", 3)]
-    metadata.rename(replaced)
     rescale(spark, place, partitions=3)
-    assert results("3", "a\n") == [("a", 4)]
+    metadata.rename(replaced)
+    assert results("2", "a\n") == [("a", 3)]
     assert not replaced.exists()
 
 

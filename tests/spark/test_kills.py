@@ -1,17 +1,16 @@
 """Runs whose processes are killed: their outputs are those of an undisturbed run. `scripts/qualify kills` does this
-hundreds of times.
+hundreds of times, `scripts/qualify remote` on remote file systems.
 """
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.qualify.faulted_run import BY_KEY, FaultedRun, Setup
-from tests.qualify.faults import ALL, DAEMON, LOST_VIEW, TASK, at_commit
+from tests.qualify.faults import LOST_VIEW, TASK, at_commit
 from tests.qualify.moments import completed
-from tests.qualify.systems import Systems, on_remote
-from tests.services import KafkaLogin, Storage
+from tests.qualify.systems import Systems
+from tests.services import KafkaLogin
 from tests.spark.clusters import paths
 from tests.waits import wait_for
 
@@ -24,9 +23,11 @@ pytestmark = pytest.mark.spark
 def test_kills_and_a_lost_view_lose_no_output_and_double_none(
     kafka: str, kafka_sasl: KafkaLogin, postgres: str, tmp_path: Path
 ) -> None:
-    setup = Setup("kafka", ("kafka", "once", "postgres", "files"), stages=2, store="log", pace=800, **BY_KEY)
+    setup = Setup(
+        "kafka", ("kafka", "once", "postgres", "files"), stages=2, store="log", pace=500, millis_apart=300, **BY_KEY
+    )
     run = FaultedRun(setup, tmp_path, 11, Systems(kafka, kafka_sasl, postgres))
-    outcome = run.run([at_commit("totals 3", whole_group=True), TASK, DAEMON, LOST_VIEW])
+    outcome = run.run([at_commit("totals 3", whole_group=True), TASK, LOST_VIEW])
     run.close()
     assert outcome.is_right, outcome
     history = {batch.number for batch in read_history(LocalFiles(run.checkpoint, Path(run.checkpoint)))}
@@ -40,12 +41,3 @@ def test_kills_and_a_lost_view_lose_no_output_and_double_none(
         written = [path for path in paths(tmp_path) if path.is_file() and secret.encode() in path.read_bytes()]
         assert not written, "a password is in the log or the checkpoint"
     wait_for(lambda: not run.views(), lambda: f"left behind: {run.views()}")  # Spark's Java ends last
-
-
-@pytest.mark.parametrize("storage", ["s3"], indirect=True)
-def test_a_killed_run_whose_files_are_on_s3_loses_no_output_and_doubles_none(
-    storage: Storage, spark: Any, tmp_path: Path
-) -> None:
-    run = FaultedRun(Setup(store="log"), tmp_path, 11, Systems(**on_remote(storage, spark)))
-    outcome = run.run([ALL])
-    assert outcome.is_right, outcome

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 SECOND = timedelta(seconds=1)
 PARTITIONS = 3
 IDLE_TIMEOUT = 4
-OUTAGE = IDLE_TIMEOUT + 3
+OUTAGE = IDLE_TIMEOUT + 1
 """How many seconds broker and sensors are apart, so that a partition would be idle that just brings nothing."""
 PATIENCE = 600
 
