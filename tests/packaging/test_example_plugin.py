@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from amadou_runtime.command.packed_job import write_wheel
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "sqlite_plugin"
 VIEWS = ROOT / "examples" / "tumbling_window"
@@ -22,10 +24,10 @@ def amadou(tmp_path_factory: pytest.TempPathFactory) -> Path:
     into = tmp_path_factory.mktemp("plugin")
     source = shutil.copytree(EXAMPLE, into / "source")
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(into), str(source))
-    (wheel,) = into.glob("amadou_sqlite-*.whl")
+    wheels = [*into.glob("amadou_sqlite-*.whl"), write_wheel(into)]
     run(sys.executable, "-m", "venv", "--without-pip", str(into / "venv"))
     python = str(into / "venv" / "bin" / "python")
-    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", str(wheel), str(ROOT))
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", *map(str, wheels))
     # the dependencies are those of the environment that runs the tests
     site = into / "venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")

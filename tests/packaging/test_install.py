@@ -117,8 +117,11 @@ def test_the_commands_that_a_new_project_begins_with_succeed_where_amadou_is_not
     installed: Path, tmp_path: Path
 ):
     change, install, test = run(str(installed / "amadou"), "new", "clicks", cwd=tmp_path).splitlines()
-    run(sys.executable, "-m", "venv", str(tmp_path / "venv"), cwd=tmp_path)
-    # It has the dependencies of the environment that runs the tests, but not its amadou.
+    run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"), cwd=tmp_path)
+    pip = tmp_path / "venv" / "bin" / "pip"
+    pip.write_text('#!/bin/sh\nexec python -m pip "$@"\n')
+    pip.chmod(0o755)
+    # It has pip and the dependencies of the environment that runs the tests, but not its amadou.
     dependencies = tmp_path / "dependencies"
     dependencies.mkdir()
     for entry in Path(sysconfig.get_path("purelib")).iterdir():

@@ -443,7 +443,7 @@ class Login(BaseHTTPRequestHandler):
 def registry_with_login(schema_registry: str) -> Iterator[str]:
     handler = type("Handler", (Login,), {"registry": schema_registry})
     server = HTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()

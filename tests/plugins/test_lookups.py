@@ -175,7 +175,7 @@ class Service(BaseHTTPRequestHandler):
 @pytest.fixture
 def service() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     Service.requests.clear()
     Service.released.clear()

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from socketserver import BaseServer
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -86,6 +87,12 @@ def scraped(endpoint: PrometheusEndpoint) -> dict[str, float]:
 
 def job(*records: int, name: str = "views", plugins: Any = ()) -> Job:
     return Job(name, Reminding(), {"in": MemorySource(records)}, {"reminders": MemorySink()}, plugins=plugins)
+
+
+@pytest.fixture(autouse=True)
+def servers_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default, a server looks every half second whether it shall end."""
+    monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))
 
 
 @pytest.fixture
