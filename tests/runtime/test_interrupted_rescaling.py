@@ -25,7 +25,7 @@ Fault = Literal["killed", "error", "outage"]
 Content = frozenset[tuple[str, str]]
 """Paths and texts of files. The lease has no text, as its text differs each time."""
 KEYS = range(6)
-BEFORE, AFTER = 3, 2
+BEFORE, AFTER = 2, 1
 """Numbers of key groups, each of which has a file for its keys."""
 SAVEPOINT = "savepoint/keys.json"
 
