@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -48,12 +49,14 @@ RESTRICTED = {
 MANIFESTS = {"kubeflow-spark-operator": KUBEFLOW, "apache-spark-operator": APACHE}
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A new project, with the working directory next to it."""
-    monkeypatch.chdir(tmp_path)
-    output("new", "Click_Counts")
-    return tmp_path / "Click_Counts"
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new project. Tests that write files use a copy."""
+    place = tmp_path_factory.mktemp("new")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(place)
+        output("new", "Click_Counts")
+    return place / "Click_Counts"
 
 
 def run(project: Path, *command: str) -> str:
@@ -119,7 +122,8 @@ def test_the_job_of_a_new_project_prints_counts_of_the_samples(project: Path) ->
     assert sum(counts) == len((project / "samples" / "events.jsonl").read_text().splitlines())
 
 
-def test_samples_of_a_new_project_have_events_out_of_order_but_no_late_events(project: Path) -> None:
+def test_samples_of_a_new_project_have_events_out_of_order_but_no_late_events(project: Path, tmp_path: Path) -> None:
+    project = shutil.copytree(project, tmp_path / "copy")
     times = re.findall(r'"time": "(.*?)"', (project / "samples" / "events.jsonl").read_text())
     assert times != sorted(times)
     run_job(project, "--engine", "embedded")
@@ -129,8 +133,8 @@ def test_samples_of_a_new_project_have_events_out_of_order_but_no_late_events(pr
 
 @pytest.mark.skipif(find_spec("ruff") is None, reason="ruff is not installed")
 def test_the_code_of_a_new_project_passes_a_linter_with_default_settings(project: Path) -> None:
-    run(project, "ruff", "check", "--select", "E,F,I,B,UP,W,N,SIM,RUF,C4,PT", ".")
-    run(project, "ruff", "format", "--check", ".")
+    run(project, "ruff", "check", "--no-cache", "--select", "E,F,I,B,UP,W,N,SIM,RUF,C4,PT", ".")
+    run(project, "ruff", "format", "--no-cache", "--check", ".")
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
