@@ -128,6 +128,7 @@ def test_the_alarms_are_those_of_plain_python_in_any_batches(log: Path, cut: str
     assert raised
 
 
+@pytest.mark.qualify
 @pytest.mark.spark
 def test_spark_submit_raises_the_alarms_of_plain_python(tmp_path: Path) -> None:
     log = REAL if REAL.exists() else SAMPLE

@@ -281,19 +281,11 @@ def test_tasks_divide_the_generated_records_of_a_batch(clock: Clock, start: int,
 
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
-def test_on_spark_generated_records_are_those_of_the_embedded_engine(spark: Any) -> None:
-    copying, sink = job(GeneratorSource(number_and_draws, count=5000, seed=2))
-    run(copying)
-    assert sink.records == expected(5000, seed=2)
-
-
-@pytest.mark.spark
-@pytest.mark.needs_spark(4)
-def test_on_spark_records_are_generated_at_their_rate_until_the_count(spark: Any) -> None:
-    copying, sink = job(GeneratorSource(number_and_draws, count=100, rate=40))
+def test_on_spark_the_records_of_the_embedded_engine_are_generated_at_their_rate_until_the_count(spark: Any) -> None:
+    copying, sink = job(GeneratorSource(number_and_draws, count=5000, rate=2500, seed=2))
     summary = run(copying)
     assert summary.batches > (2 if spark_version() >= (4, 2) else 1)  # older versions plan such a run when it starts
-    assert sink.records == expected(100)
+    assert sink.records == expected(5000, seed=2)
 
 
 @pytest.mark.spark
