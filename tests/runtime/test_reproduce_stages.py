@@ -38,13 +38,15 @@ job = top_pages(LinesSource("views.txt"), JsonLinesSink("top"), dead_letters=dea
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the job and the files of its run. Tests get a copy."""
+    """A directory with the job, the files of its run, and the tests for its dead letters. Tests get a copy."""
     place = tmp_path_factory.mktemp("pages")
     source = Path(top_pages.__file__).read_text()
     (place / "pages_job.py").write_text(source + JOB)
     (place / "views.txt").write_bytes(b"\n".join(VIEWS) + b"\n")
     ran = command("run", "pages_job.py", "--engine", "embedded", "--flush", cwd=place)
     assert "dead letters: 5" in ran.stderr, ran.stderr
+    made = command("reproduce", "letters", "--output", "test_pages.py", cwd=place)
+    assert made.stdout.startswith("test_pages.py: 5 tests"), made.stderr
     return place
 
 
@@ -68,11 +70,9 @@ def outcome_of(file: str) -> str:
     return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
-def test_reproduce_writes_tests_for_the_dead_letters_of_each_stage(dead_letters: Path) -> None:
-    made = command("reproduce", str(dead_letters))
-    assert made.stdout.startswith("test_top_pages_"), made.stderr
-    file = made.stdout.partition(":")[0]
-    text = Path(file).read_text()
+@pytest.mark.usefixtures("dead_letters")
+def test_reproduce_writes_tests_for_the_dead_letters_of_each_stage() -> None:
+    text = Path("test_pages.py").read_text()
     value = "PageSum(page='/bad', minute=datetime(2025, 1, 1, tzinfo=timezone.utc), views=1)"
     for part in (
         "run.add_record(b'nonsense', source='clicks', stage='views')",
@@ -83,19 +83,19 @@ def test_reproduce_writes_tests_for_the_dead_letters_of_each_stage(dead_letters:
         "run.set_timer('00:01', datetime(2025, 1, 1, 0, 3, tzinfo=timezone.utc), stage='top')",
     ):
         assert part in text, text
-    shown = re.sub(r"\n +# .+", "", outcome_of(file))  # without the comments of the tests
+    shown = re.sub(r"\n +# .+", "", outcome_of("test_pages.py"))  # without the comments of the tests
     assert "5 failed" in shown, shown
     odd = "LookupError: the page /odd is odd, watermark 2025-01-01 00:06:40+00:00"
     for error in ("JSONDecodeError", "ValueError: below zero", "ValueError: the page /bad", odd, "KeyError: '/late'"):
         assert error in shown, shown
 
 
-def test_reproduced_tests_of_stages_pass_after_the_handlers_are_fixed(dead_letters: Path) -> None:
-    file = command("reproduce", str(dead_letters)).stdout.partition(":")[0]
+@pytest.mark.usefixtures("dead_letters")
+def test_reproduced_tests_of_stages_pass_after_the_handlers_are_fixed() -> None:
     job = Path("pages_job.py")
     fixed = re.sub(r"        if .+:\n            raise .+\n", "", job.read_text())
     job.write_text(fixed.replace("(record)\n", "(record if record.startswith(b'[') else b'[0, 0]')\n"))
-    assert "5 passed" in outcome_of(file)
+    assert "5 passed" in outcome_of("test_pages.py")
 
 
 def test_reproduce_refuses_dead_letters_of_a_stage_that_the_job_does_not_have(dead_letters: Path) -> None:

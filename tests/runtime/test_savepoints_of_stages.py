@@ -1,10 +1,8 @@
 """Savepoints of jobs with stages, without Spark: their files, runs, test runs, upgrades, errors and commands."""
 
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from amadou_runtime import TestRun, run
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 from amadou_runtime.savepoint.savepoint import Savepoint
 
-ROOT = Path(__file__).parents[2]
+pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
@@ -313,15 +311,9 @@ def test_rehearse_tries_new_code_on_all_stages(stages_job: Path) -> None:
     assert "The job would not start: it has stages that the job does not have: sums" in failed.output
 
 
-def test_reproduce_writes_a_test_for_a_key_of_a_stage(stages_job: Path) -> None:
+def test_reproduce_writes_a_test_for_a_key_of_a_stage(pytester: pytest.Pytester, stages_job: Path) -> None:
     output("reproduce", "--key", "a1", "--stage", "sums", "savepoint", "stages_job.py")
     text = (stages_job / "test_a1.py").read_text()
     assert "run.set_state('total', 'a1', " in text
     assert "stage='sums')" in text
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_a1.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
-    assert done.returncode == 0, done.stdout
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    pytester.runpytest_inprocess("test_a1.py").assert_outcomes(passed=1)

@@ -14,6 +14,8 @@ from typer.testing import Result
 from amadou_runtime import TestRun
 from amadou_runtime.command.load_job import load_job
 
+pytest_plugins = ["pytester"]
+
 JOB = """
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -276,7 +278,7 @@ def test_options_of_rehearse_are_checked(shop: Path, records: Path) -> None:
         assert problem in " ".join(done.output.replace("│", "").split())
 
 
-def test_reproduce_writes_a_test_that_begins_with_the_state_of_a_key(shop: Path) -> None:
+def test_reproduce_writes_a_test_that_begins_with_the_state_of_a_key(pytester: pytest.Pytester, shop: Path) -> None:
     assert output("reproduce", "--key", "apple", "savepoint", "bazaar.py") == (
         "test_apple.py: 1 test; run the file with: pytest test_apple.py\n"
     )
@@ -289,12 +291,11 @@ def test_reproduce_writes_a_test_that_begins_with_the_state_of_a_key(shop: Path)
     text += "    assert result.records('out') == ['apple 1', 'sum 11', 'timer apple', 'timer apple']\n"
     text += "    assert result.state('last', 'apple') == [(5, 'n'), (6, 'n'), (1, 'n')]\n"
     (shop / "test_apple.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_apple.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=shop)
-    assert done.returncode == 0, done.stdout
+    sys.modules.pop("bazaar")
+    pytester.runpytest_inprocess("test_apple.py").assert_outcomes(passed=1)
     assert "exists: use --force" in amadou("reproduce", "--key", "apple", "savepoint", "bazaar.py").output
-    done_ = amadou("reproduce", "--key", "unknown", "savepoint", "bazaar.py")
-    assert "savepoint: it has no state for the key 'unknown'" in done_.stderr
+    done = amadou("reproduce", "--key", "unknown", "savepoint", "bazaar.py")
+    assert "savepoint: it has no state for the key 'unknown'" in done.stderr
     assert "--key needs two arguments" in amadou("reproduce", "--key", "apple", "savepoint").output
 
 
