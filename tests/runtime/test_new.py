@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
+from hatchling.builders.wheel import WheelBuilder
 from tests.commands import amadou, output
+
+pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
 KUBEFLOW = {
@@ -111,8 +114,10 @@ def test_new_derives_names_from_the_project_and_leaves_no_placeholder(project: P
     assert '"click-counts",' in texts["src/click_counts/job.py"]
 
 
-def test_the_tests_of_a_new_project_pass(project: Path) -> None:
-    assert "4 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider")
+def test_the_tests_of_a_new_project_pass(project: Path, tmp_path: Path, pytester: pytest.Pytester) -> None:
+    copy = shutil.copytree(project, tmp_path / "copy")
+    pytester.syspathinsert(copy / "src")
+    pytester.runpytest_inprocess(f"--rootdir={copy}", "-c", copy / "pyproject.toml", copy).assert_outcomes(passed=4)
 
 
 def test_the_job_of_a_new_project_prints_counts_of_the_samples(project: Path) -> None:
@@ -247,8 +252,9 @@ def test_the_image_of_a_new_project_installs_the_wheel_of_the_last_version(
     for version_ in ("0.1.0", "0.2.0"):
         settings.write_text(re.sub(r'(?m)^version = ".*"', f'version = "{version_}"', settings.read_text()))
         subprocess.run(remove, shell=True, cwd=project, check=True)
-        run(project, "hatchling", "build", "-t", "wheel")
+        made = next(WheelBuilder(str(project)).build())
         (wheel,) = project.glob(installed)
+        assert wheel.name == Path(made).name
         assert f"-{version_}-" in wheel.name
 
 

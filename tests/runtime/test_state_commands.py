@@ -146,8 +146,6 @@ def test_errors_of_state_commands_name_the_mistake(shop: Path) -> None:
     assert (done.exit_code, done.stderr, done.stdout) == (1, "savepoint has no state for the key 'unknown'\n", "")
     done = amadou("state", "show", "savepoint", "apple", "--job", "other.py")
     assert "other.py does not exist" in done.stderr
-    done = amadou("state", "keys", "nothing")
-    assert done.exit_code == 1
     done = amadou("state", "history", "savepoint", "apple")
     assert "a savepoint has no history: use the checkpoint" in " ".join(done.output.split())
     (shop / "other.py").write_text(JOB.replace('"shop"', '"other"'))
