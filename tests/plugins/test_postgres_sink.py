@@ -1131,10 +1131,11 @@ def test_on_spark_a_batch_whose_staged_rows_are_missing_is_reprocessed_by_the_ne
     sums.ask("ALTER TABLE sums DROP CONSTRAINT sums_pkey")
     source = MemorySource(["a 1", "b 2"])
     sink = sums.sink("sums")
+    without_connection = Database(sums.raw)  # can be sent to workers
 
     class Emptied(PostgresSink):
         def commit(self, batch: SinkBatch, parts: Any) -> None:
-            sums.ask("TRUNCATE amadou.staging")  # as a crash of PostgreSQL does
+            without_connection.ask("TRUNCATE amadou.staging")  # as a crash of PostgreSQL does
             super().commit(batch, parts)
 
     checkpoint = str(tmp_path / "checkpoint")
