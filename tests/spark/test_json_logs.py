@@ -67,18 +67,15 @@ JOB = '''
                 getattr(log4j.LogManager.getLogger("own"), level)(level)
 
 
-
-
-    staged = Job(
-        NAME,
-        stages={
+    def stages(sink):
+        return {
             "first": Stage(Words(), {"words": LinesSource("IN")}, {}),
-            "second": Stage(Words(), {"words": FromPort("first", "words")}, {"words": FullSink()}),
-        },
-        plugins=[JavaLogs()],
-    )
-    alone = Job("words", Words(), {"words": LinesSource("IN")}, {"words": FullSink()})
-    working = Job("words", Words(), {"words": LinesSource("IN")}, {"words": MemorySink()})
+            "second": Stage(Words(), {"words": FromPort("first", "words")}, {"words": sink}),
+        }
+
+
+    staged = Job(NAME, stages=stages(FullSink()), plugins=[JavaLogs()])
+    working = Job(NAME, stages=stages(MemorySink()))
     if __name__ == "__main__":
         main(RUN)
     '''
@@ -108,13 +105,21 @@ def lines_of_failure(path: Path, *options: str) -> list[dict[str, Any]]:
     return lines
 
 
-def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_and_stage(tmp_path: Path) -> None:
+def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_and_stage(
+    tmp_path: Path, spark: Any
+) -> None:
+    """Also after rescaling, which is a batch, too."""
     write_job(tmp_path, "staged")
+    checkpoint = str(tmp_path / "checkpoint")
+    summary = run(load_job(f"{tmp_path}/words.py:working"), checkpoint=checkpoint, trigger="available-now")
+    rescale(spark, checkpoint, partitions=1)
+    number = summary.batches + 1
+    (tmp_path / "in" / "1").write_text("spark\n")
     # Without this setting, Spark logs only errors.
-    lines = lines_of_failure(tmp_path, "--conf", "spark.log.level=INFO")
+    lines = lines_of_failure(tmp_path, "--checkpoint", checkpoint, "--conf", "spark.log.level=INFO")
 
     of_workers = [(line["job"], line["batch"], line["stage"]) for line in lines if line["logger"] == "words"]
-    assert of_workers == [(NAME, 0, "first"), (NAME, 0, "second")]
+    assert of_workers == [(NAME, number, "first"), (NAME, number, "second")]
 
     of_spark = [line for line in lines if line["logger"].startswith("org.apache.spark.")]
     assert of_spark
@@ -125,17 +130,4 @@ def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_an
     assert {line["message"]: line["level"] for line in of_java} == LEVELS
     assert {line["job"] for line in of_java} == {NAME}
 
-    assert (lines[-1]["job"], lines[-1]["batch"], lines[-1]["stage"]) == (NAME, 0, "second")
-
-
-def test_the_numbers_of_batches_continue_after_rescaling(tmp_path: Path, spark: Any) -> None:
-    write_job(tmp_path, "alone")
-    checkpoint = str(tmp_path / "checkpoint")
-    summary = run(load_job(f"{tmp_path}/words.py:working"), checkpoint=checkpoint, trigger="available-now")
-    rescale(spark, checkpoint, partitions=1)
-    (tmp_path / "in" / "1").write_text("spark\n")
-    lines = lines_of_failure(tmp_path, "--checkpoint", checkpoint)
-    number = summary.batches + 1  # rescaling is a batch, too
-    assert [line["batch"] for line in lines if line["logger"] == "words"] == [number]
-    error = lines[-1]
-    assert (error["job"], error["batch"], error.get("stage")) == ("words", number, None)
+    assert (lines[-1]["job"], lines[-1]["batch"], lines[-1]["stage"]) == (NAME, number, "second")
