@@ -2,8 +2,7 @@
 
 import importlib
 import json
-import os
-import subprocess
+import runpy
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -224,22 +223,22 @@ def test_an_error_in_a_module_that_a_worker_imports_is_shown_with_its_line(
 @pytest.mark.parametrize(
     "files", [[2], pytest.param([1, 1], marks=pytest.mark.qualify)], ids=["one run", "a run for each file"]
 )
-def test_a_program_may_be_the_job_file(files: list[int], project: Project, tmp_path: Path) -> None:
+def test_a_program_may_be_the_job_file(
+    files: list[int], project: Project, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As `spark-submit` starts it; its own classes have no module that workers could import. Each file is a batch.
 
     :param files: the numbers of new files of the runs
     """
     project.write("models.py", MODELS)
     project.write("travelling_views.py", JOB.replace("MODELS", "models"), PROGRAM)
-    job, checkpoint = project.directory / "travelling_views.py", tmp_path / "checkpoint"
-    program = [sys.executable, str(job), "--once", "--checkpoint", str(checkpoint)]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    program = str(project.directory / "travelling_views.py")
+    monkeypatch.setattr(sys, "argv", [program, "--once", "--checkpoint", str(tmp_path / "checkpoint")])
     names = iter(("first", "second"))
     for number in files:
         for name in islice(names, number):
             project.write(f"views/{name}.jsonl", RECORD.decode() + "\n")
-        ended = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-        assert ended.returncode == 0, ended.stderr
+        runpy.run_path(program, run_name="__main__")
     written = [line for file in (project.directory / "texts").glob("*.jsonl") for line in file.read_text().splitlines()]
     assert list(map(json.loads, written)) == ["NEWS TRUE", "NEWS TRUE"]
     rows = [line for file in (project.directory / "rows").glob("*.csv") for line in file.read_text().splitlines()]
