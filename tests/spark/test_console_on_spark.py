@@ -10,7 +10,7 @@ from attrs import evolve
 from tests.plugins.test_console import Browser, biggest_of
 from tests.spark.clusters import wait_for
 from tests.spark.moving import Place
-from tests.spark.stores import MAINLY_LOG, STORES
+from tests.spark.stores import MAINLY_LOG
 from tests.spark.texts import add_texts, texts_job
 
 from amadou_plugins.console import Console
@@ -20,7 +20,7 @@ from amadou_runtime.spark.savepoints.run_state import RunState
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", MAINLY_LOG)
 def test_a_key_is_found_while_the_job_runs_and_after_a_restart(store: str, tmp_path: Path, spark: Any) -> None:
     place, console = Place(tmp_path), Console()
     job = evolve(place.job(), state=store, plugins=[console])

@@ -97,6 +97,7 @@ def checkpoint(count: Counting, checkpoint_on: Callable[[str], Path], tmp_path: 
     return shutil.copytree(checkpoint_on(count.store), tmp_path / "checkpoint")
 
 
+@mainly_on_log
 def test_each_run_names_a_state_file_that_was_cut_short(count: Counting, checkpoint: Path) -> None:
     files = [path for path in (checkpoint / "state").rglob("*") if path.suffix in (".changelog", ".zip")]
     assert files
@@ -145,8 +146,7 @@ def test_a_full_disk_is_an_error_and_the_job_continues_when_there_is_room(count:
     checkpoint, filler = small_disk / "checkpoint", small_disk / "filler"
     assert count(checkpoint, "a") == [("a", 1)]
     fill(filler)
-    for _ in range(2):
-        with pytest.raises(AmadouError, match="No space left on device"):
-            count(checkpoint, "a", "a")
+    with pytest.raises(AmadouError, match="No space left on device"):
+        count(checkpoint, "a", "a")
     filler.unlink()
     assert count(checkpoint, "a", "a") == [("a", 2)]

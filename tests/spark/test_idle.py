@@ -51,21 +51,16 @@ def begin(spark: Any, tmp_path: Path) -> Any:
         running.stop()
 
 
-def test_the_timers_of_an_idle_stream_fire(begin: Any) -> None:
-    running, sink = begin({"records": ["a 0", "b 1"]}, idle_timeout=1)
-    wait_for(lambda: len(sink.records) == 2)
-    assert [record[:2] for record in sink.records] == [("a", 3), ("b", 4)]
-    running.stop()
-    assert (running.status, running.summary.counts.timers_pending) == ("stopped", 0)
-
-
-def test_without_an_idle_timeout_timers_wait_even_over_a_restart(begin: Any) -> None:
+def test_timers_of_an_idle_stream_wait_over_a_restart_and_fire_with_an_idle_timeout(begin: Any) -> None:
     running, sink = begin({"records": ["a 0", "b 1"]}, trigger="available-now")
     running.await_termination()
     assert (sink.records, running.summary.counts.timers_pending) == ([], 2)
     running, sink = begin({"records": ["a 0", "b 1"]}, idle_timeout=1)
     assert running.progress.counts.timers_pending == 2
     wait_for(lambda: len(sink.records) == 2)
+    assert [record[:2] for record in sink.records] == [("a", 3), ("b", 4)]
+    running.stop()
+    assert (running.status, running.summary.counts.timers_pending) == ("stopped", 0)
 
 
 def test_a_source_without_events_does_not_hold_back_the_watermark_but_a_slow_one_does(begin: Any) -> None:
