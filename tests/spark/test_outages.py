@@ -25,10 +25,10 @@ pytestmark = pytest.mark.spark
 
 SECOND = timedelta(seconds=1)
 PARTITIONS = 3
-IDLE_TIMEOUT = 3
+IDLE_TIMEOUT = 4
 OUTAGE = IDLE_TIMEOUT + 1
 """How many seconds broker and sensors are apart, so that a partition would be idle that just brings nothing."""
-CALM = 1
+CALM = 2
 PATIENCE = 600
 
 
@@ -113,11 +113,9 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
                 own_kafka.start()
                 time.sleep(CALM)  # the job finds the broker before the sensors do
                 sensors.reach_broker = True
-                time.sleep(CALM)
                 own_postgres.stop()
                 time.sleep(OUTAGE)
                 own_postgres.start()
-                time.sleep(CALM)
         expected = sum(sensors.brought.values())
         wait_for(
             lambda: (running.progress.counts.events, running.progress.counts.timers_pending) == (expected, 0), running
