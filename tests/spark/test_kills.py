@@ -17,7 +17,9 @@ pytestmark = pytest.mark.spark
 def test_kills_and_a_lost_view_lose_no_output_and_double_none(
     kafka: str, kafka_sasl: KafkaLogin, postgres: str, tmp_path: Path
 ) -> None:
-    setup = Setup("kafka", ("kafka", "once", "postgres", "files"), stages=2, store="log", pace=500, **BY_KEY)
+    setup = Setup(
+        "kafka", ("kafka", "once", "postgres", "files"), stages=2, store="log", pace=500, millis_apart=300, **BY_KEY
+    )
     run = FaultedRun(setup, tmp_path, 11, Systems(kafka, kafka_sasl, postgres))
     outcome = run.run([at_commit("totals 3", whole_group=True), TASK, LOST_VIEW])
     run.close()
