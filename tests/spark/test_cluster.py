@@ -51,7 +51,7 @@ def test_a_job_that_is_submitted_with_a_wheel_loses_nothing_when_an_executor_is_
         spark_submit += [word for pair in settings.pop("conf").items() for word in ("--conf", "=".join(pair))]
         settings["environment"]["PYSPARK_PYTHON"] = str(python)
         systems = Systems(**{**settings, "launcher": spark_submit, "options": ()})
-        run = FaultedRun(Setup(store="log", pace=500, **BY_KEY), tmp_path, 11, systems)
+        run = FaultedRun(Setup(store="log", pace=500, millis_apart=300, **BY_KEY), tmp_path, 11, systems)
         outcome = run.run([EXECUTOR])
     assert outcome.is_right, outcome
     assert all(list((tmp_path / name).glob("app-*/*/stderr")) for name in ("one", "two")), "a worker had no executor"
