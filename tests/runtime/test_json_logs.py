@@ -91,7 +91,7 @@ def test_log_records_warnings_and_the_summary_are_json_lines(run: Any) -> None:
 def test_the_json_line_for_an_error_of_a_callback_has_type_and_traceback(run: Any) -> None:
     error = run("fail", status=1)[-1]
     assert (error["level"], error["error"]["type"]) == ("ERROR", "CallbackError")
-    assert (error["job"], error["batch"]) == ("words", 0)
+    assert (error["job"], error["batch"], "stage" in error) == ("words", 0, False)
     assert error["message"].startswith("Words.on_event failed: ValueError: asked to fail\n")
     assert error["error"]["traceback"].startswith("Traceback (most recent call last):\n")
     assert error["error"]["traceback"].endswith("\nValueError: asked to fail")
