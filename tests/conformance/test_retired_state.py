@@ -50,11 +50,7 @@ def test_stored_state_of_a_removed_window_is_an_error_that_says_how_to_retire_th
 
 def test_dropped_state_of_retired_specs_is_counted_by_keys(test_run: MakeRun) -> None:
     retired = {"window": "drop", "total": "drop"}
-    run = (
-        test_run(job(Plain(), retired=retired), snapshot=snapshot_of_windows())
-        .add_watermark(at(60))
-        .end_batch()
-    )
+    run = test_run(job(Plain(), retired=retired), snapshot=snapshot_of_windows()).add_watermark(at(60)).end_batch()
     result = run.run()
     assert (result.keys(), result.counters) == ([], {"window.dropped": 2, "total.dropped": 2})
     assert result.records("seen") == []
@@ -62,9 +58,7 @@ def test_dropped_state_of_retired_specs_is_counted_by_keys(test_run: MakeRun) ->
 
 @pytest.mark.on_spark("restart")
 def test_retained_state_of_a_retired_spec_is_used_when_the_spec_returns(test_run: MakeRun) -> None:
-    run = test_run(job(Plain(), retired={"window": "keep"}), snapshot=snapshot_of_windows()).add_watermark(
-        at(60)
-    )
+    run = test_run(job(Plain(), retired={"window": "keep"}), snapshot=snapshot_of_windows()).add_watermark(at(60))
     run.add_record(event(61))
     result = run.run()
     assert [seen[0] for seen in result.records("seen")] == ["event"]
