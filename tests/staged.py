@@ -184,9 +184,9 @@ class Place:
         return sorted(json.loads(text) for each in texts for text in each.splitlines())
 
 
-def uninterrupted(script: list[Step]) -> list[Any]:
+def uninterrupted(script: list[Step], *, flush: bool = True) -> list[Any]:
     """The outputs of a test run with all records."""
     with TestRun(memory_job()) as test_run:
         for step in script:
             add(test_run, step)
-        return sorted(test_run.run(flush=True).records("out"))
+        return sorted(test_run.run(flush=flush).records("out"))

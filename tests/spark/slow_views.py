@@ -32,6 +32,7 @@ job = Job(
     sources={"views": LinesSource(Param("VIEWS"), max_files_per_batch=1)},
     sinks={"sums": JsonLinesSink(Param("SUMS"))},
     watermark_delay=timedelta(seconds=5),
+    key_groups=4,
 )
 
 if __name__ == "__main__":

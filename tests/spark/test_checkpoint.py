@@ -79,7 +79,7 @@ def counting(spark: Any, checkpoint: Path) -> Count:
     def count(*records: str, handler: Handler | None = None, name: str = "counter", **options: Any) -> list[Any]:
         sources = options.pop("sources", {"keys": MemorySource(records)}) | options.pop("more_sources", {})
         sink = MemorySink()
-        job = Job(name, handler or Counter(), sources, {"counts": sink}, **options)
+        job = Job(name, handler or Counter(), sources, {"counts": sink}, **{"key_groups": 4, **options})
         start(job, spark, checkpoint=str(checkpoint)).await_termination()
         return sink.records
 
@@ -110,9 +110,8 @@ def count_on(spark: Any, with_one_event: Path) -> Count:
     return counting(spark, with_one_event)
 
 
-def test_a_run_goes_on_where_the_last_one_ended(count: Count) -> None:
-    assert sorted(count("a", "b", "a")) == [("a", 1), ("a", 2), ("b", 1)]
-    assert count("a", "b", "a", "a") == [("a", 3)]
+def test_a_run_goes_on_where_the_last_one_ended(count_on: Count) -> None:
+    assert sorted(count_on("a", "b", "a")) == [("a", 2), ("b", 1)]
 
 
 def test_a_run_that_ended_between_a_batch_and_the_timers_it_made_due_fires_them_first(
@@ -120,7 +119,7 @@ def test_a_run_that_ended_between_a_batch_and_the_timers_it_made_due_fires_them_
 ) -> None:
     records = ["a 0", "b 0", "c 9"]
     sink = MemorySink()
-    job = Job("counter", LastMinute(), {"keys": MemorySource(records)}, {"counts": sink})
+    job = Job("counter", LastMinute(), {"keys": MemorySource(records)}, {"counts": sink}, key_groups=4)
     running = start(job, spark, checkpoint=str(checkpoint), trigger="1 hour")
     wait_for(lambda: running.progress.batches > 0)
     running.stop()
@@ -130,17 +129,16 @@ def test_a_run_that_ended_between_a_batch_and_the_timers_it_made_due_fires_them_
     assert count(*records, handler=LastMinute()) == []
 
 
-def test_dead_letters_without_a_sink_are_stored_in_the_checkpoint(count: Count, checkpoint: Path) -> None:
-    assert sorted(count("a", "bad", "a", handler=Picky(), on_error="dead_letter")) == [("a", 1), ("a", 2)]
+def test_dead_letters_without_a_sink_are_stored_in_the_checkpoint(count_on: Count, with_one_event: Path) -> None:
+    assert count_on("a", "bad", "a", handler=Picky(), on_error="dead_letter") == [("a", 2)]
     lines = [
         json.loads(line)
-        for path in (checkpoint / "dead_letters").glob("*.jsonl")
+        for path in (with_one_event / "dead_letters").glob("*.jsonl")
         for line in path.read_text().splitlines()
     ]
     assert [(line["callback"], line["key"], line["error"]) for line in lines] == [
         ("on_event", "bad", "ValueError: not this one")
     ]
-    assert count("a", "bad", "a", "a", handler=Picky(), on_error="dead_letter") == [("a", 3)]
 
 
 @pytest.mark.parametrize("policy", ["divert", pytest.param("drop", marks=pytest.mark.qualify)])
@@ -150,7 +148,8 @@ def test_late_events_are_treated_by_the_policy_of_the_job_and_counted(
     late, counts = MemorySink(), MemorySink()
     sinks = {"counts": counts} | ({"late_events": late} if policy == "divert" else {})
     for records in (["a 0", "c 9"], ["a 0", "c 9", "b 1", "d 9"]):
-        job = Job("counter", LastMinute(), {"keys": MemorySource(records)}, sinks, late_events=policy)  # type: ignore[arg-type]
+        source = MemorySource(records)
+        job = Job("counter", LastMinute(), {"keys": source}, sinks, late_events=policy, key_groups=4)  # type: ignore[arg-type]
         running = start(job, spark, checkpoint=str(checkpoint))
         running.await_termination()
     summary = running.summary
@@ -161,21 +160,12 @@ def test_late_events_are_treated_by_the_policy_of_the_job_and_counted(
     assert counts.records == [("a", 1)]
 
 
-def test_a_source_may_be_added_to_a_job_and_another_one_removed(count: Count) -> None:
-    assert sorted(count("a", "b")) == [("a", 1), ("b", 1)]
-    assert sorted(count("a", "b", "c", more_sources={"more": MemorySource("a")})) == [("a", 2), ("c", 1)]
-    assert count(more_sources={"more": MemorySource("aa")}, sources={}) == [("a", 3)]
-
-
-def test_a_source_that_was_removed_and_is_added_again_is_refused(count: Count) -> None:
+def test_a_source_may_be_removed_from_a_job_but_added_again_only_with_another_name(count_on: Count) -> None:
     more = {"more": MemorySource("ab")}
-    assert sorted(count("a", more_sources=more)) == [("a", 1), ("a", 2), ("b", 1)]
-    with pytest.raises(CheckpointError, match="key_groups"):
-        count("a", "c", key_groups=8)
-    assert count("a", "c") == [("c", 1)]
-    with pytest.raises(CheckpointError, match="earlier runs read but the last run lacked: 'more'"):
-        count("a", "c", more_sources=more)
-    assert sorted(count("a", "c", more_sources={"more again": MemorySource("ab")})) == [("a", 3), ("b", 2)]
+    assert sorted(count_on(sources=more)) == [("a", 2), ("b", 1)]
+    with pytest.raises(CheckpointError, match="earlier runs read but the last run lacked: 'keys'"):
+        count_on("a", "c", more_sources=more)
+    assert sorted(count_on(sources=more, more_sources={"keys again": MemorySource("ac")})) == [("a", 3), ("c", 1)]
 
 
 def test_flushing_fires_pending_timers_and_later_runs_continue_from_the_checkpoint(
@@ -184,7 +174,7 @@ def test_flushing_fires_pending_timers_and_later_runs_continue_from_the_checkpoi
     sink = MemorySink()
 
     def job(*records: str) -> Job:
-        return Job("counter", LastMinute(), {"keys": MemorySource(records)}, {"counts": sink})
+        return Job("counter", LastMinute(), {"keys": MemorySource(records)}, {"counts": sink}, key_groups=4)
 
     summary = run(job("a 0", "b 0", "c 9"), checkpoint=str(checkpoint), flush=True)
     assert sorted(sink.records) == [("a", 1), ("b", 1), ("c", 10)]
@@ -195,8 +185,8 @@ def test_flushing_fires_pending_timers_and_later_runs_continue_from_the_checkpoi
 
 def test_keys_keep_their_types_and_counts_over_many_key_groups(count: Count) -> None:
     keys = [f"key-{number}" for number in range(500)]
-    count(*keys)
-    assert sorted(count(*keys, *keys)) == sorted((key, 2) for key in keys)
+    count(*keys, key_groups=256)
+    assert sorted(count(*keys, *keys, key_groups=256)) == sorted((key, 2) for key in keys)
 
 
 def test_a_failed_batch_leaves_nothing_and_is_processed_again(count_on: Count) -> None:
@@ -210,7 +200,7 @@ def test_a_failed_batch_leaves_nothing_and_is_processed_again(count_on: Count) -
 def test_a_job_that_does_not_fit_is_refused(count_on: Count) -> None:
     unfit: list[tuple[dict[str, Any], str]] = [
         ({"name": "another"}, "belongs to the job 'counter', not to 'another'"),
-        ({"key_groups": 8}, "key_groups is 8, but was 256 in the first run. Change it back"),
+        ({"key_groups": 8}, "key_groups is 8, but was 4 in the first run. Change it back"),
         ({"handler": TextCounter()}, "count was ValueSpec int and is now ValueSpec str"),
         ({"handler": MapCounter()}, "count was ValueSpec int and is now MapSpec str → int"),
     ]
@@ -253,7 +243,6 @@ def test_a_window_of_another_size_is_refused(count: Count) -> None:
     count("a", handler=Windows())
     with pytest.raises(CheckpointError, match=r"window was TumblingWindow\(size=1:00:00"):
         count("a", "b", handler=LargerWindows())
-    assert count("a", "b", handler=Windows()) == []
 
 
 class PerHour(Counter):
@@ -314,7 +303,6 @@ def test_a_class_that_cannot_read_the_stored_values_is_refused_and_its_field_is_
     count("a", handler=Profiles(), on_error="dead_letter")
     with pytest.raises(CheckpointError, match=r"profile was .* Profile .* FullProfile: FullProfile\.email is new and"):
         count("a", "b", handler=FullProfiles(), on_error="dead_letter")
-    assert count("a", "b", handler=Profiles(), on_error="dead_letter") == [("b", 1)]
 
 
 def test_a_directory_of_another_program_is_refused(count: Count, checkpoint: Path) -> None:

@@ -20,6 +20,7 @@ from amadou import (
     MemorySource,
     Run,
     RunSummary,
+    Sink,
     SinkSpec,
     Subject,
     ValueSpec,
@@ -61,6 +62,12 @@ class Doubling(Handler):
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
         self.doubled.collect(subject, 0)
+
+
+def doubling(source: MemorySource, *plugins: Any, sink: Sink | None = None) -> Job:
+    """Return the job with few key ranges, each of which costs time."""
+    sinks = {"doubled": MemorySink() if sink is None else sink}
+    return Job("doubling", Doubling(), {"in": source}, sinks, plugins=plugins, key_groups=4)
 
 
 class Recorder:
@@ -106,7 +113,7 @@ class Recorder:
 def test_a_run_and_its_restart_call_the_hooks_in_order(spark: Any, tmp_path: Path) -> None:
     source, recorder = MemorySource([1, 2]), Recorder()
     sink = MemorySink()
-    job = Job("doubling", Doubling(), {"in": source}, {"doubled": sink}, plugins=[recorder])
+    job = doubling(source, recorder, sink=sink)
     checkpoint = str(tmp_path / "checkpoint")
     running = start(job, spark, checkpoint=checkpoint)
     running.await_termination()
@@ -130,7 +137,7 @@ def test_a_run_and_its_restart_call_the_hooks_in_order(spark: Any, tmp_path: Pat
 
 def test_hooks_see_one_run_if_it_is_flushed(spark: Any) -> None:
     recorder = Recorder()
-    job = Job("doubling", Doubling(), {"in": MemorySource([1])}, {"doubled": MemorySink()}, plugins=[recorder])
+    job = doubling(MemorySource([1]), recorder)
     run(job, flush=True)
     fired = [call for call in recorder.calls if type(call) is tuple and call[-1] == {"doubled": 1}]
     assert len(fired) == 2
@@ -145,7 +152,7 @@ def test_hooks_see_no_run_if_it_cannot_start(spark: Any, tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     recorder = Recorder()
     sink = JsonLinesSink(tmp_path / "file")
-    job = Job("doubling", Doubling(), {"in": MemorySource()}, {"doubled": sink}, plugins=[recorder])
+    job = doubling(MemorySource(), recorder, sink=sink)
     with pytest.raises(SinkError):
         start(job, spark)
     assert recorder.calls == ["doubling"]
@@ -183,7 +190,7 @@ def test_sparks_progress_follows_each_batch_and_is_served(spark: Any) -> None:
 
     recorder = ProgressRecorder()
     source, plugins = MemorySource(["1", "2"]), [Reading(), recorder, endpoint]
-    start(Job("counting", Counting(), {"in": source}, {}, plugins=plugins), spark).await_termination()
+    start(Job("counting", Counting(), {"in": source}, {}, plugins=plugins, key_groups=4), spark).await_termination()
     assert recorder.calls == [("batch", 0), ("progress", 0), ("batch", 1), ("progress", 1), "ended"]
     first, second = recorder.progress
     assert (first["numInputRows"], second["numInputRows"]) == (2, 0)
@@ -207,7 +214,7 @@ class Counting(Handler):
 
 def test_sparks_reports_of_idle_times_are_not_passed_to_plugins(spark: Any, tmp_path: Path) -> None:
     recorder = ProgressRecorder()
-    job = Job("counting", Counting(), {"in": LinesSource(str(tmp_path))}, {}, plugins=[recorder])
+    job = Job("counting", Counting(), {"in": LinesSource(str(tmp_path))}, {}, plugins=[recorder], key_groups=4)
     (tmp_path / "1.txt").write_text("1\n")
     conf = {
         "spark.sql.streaming.noDataProgressEventInterval": "1",
@@ -238,16 +245,14 @@ class Stopping:
 
 
 def test_a_run_that_a_plugin_stops_is_not_flushed(spark: Any, tmp_path: Path) -> None:
-    job = Job(
-        "doubling", Doubling(), {"in": MemorySource([1])}, {"doubled": MemorySink()}, plugins=[Recorder(), Stopping()]
-    )
+    job = doubling(MemorySource([1]), Recorder(), Stopping())
     summary = run(job, checkpoint=str(tmp_path), flush=True)
     assert (summary.counts.timers_fired, summary.counts.timers_pending) == (0, 1)
 
 
 def test_a_plugin_cannot_take_a_savepoint_of_a_run_without_a_directory_for_it(spark: Any, tmp_path: Path) -> None:
     recorder = Recorder()
-    job = Job("doubling", Doubling(), {"in": MemorySource([1])}, {"doubled": MemorySink()}, plugins=[recorder])
+    job = doubling(MemorySource([1]), recorder)
     run(job)
     (last,) = recorder.runs
     assert last.control is not None

@@ -39,7 +39,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES, losses=st.lists(st.sampled_from(["view", "batch", None, None]), min_size=12, max_size=12))
 @example(batches=[([("a", 0, "tumbling")], 0, False), ([], 0, False)], losses=["view", "view"])
 @example(

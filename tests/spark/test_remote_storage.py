@@ -57,6 +57,7 @@ def job(directory: str, sink: Any = None) -> Job:
         Counts(),
         {"in": LinesSource(f"{directory}/in/")},
         {"counts": sink or JsonLinesSink(f"{directory}/counts")},
+        key_groups=2,
     )
 
 
@@ -164,16 +165,11 @@ def test_savepoints_are_written_and_loaded_and_checkpoints_rescaled(place: Remot
     bring(place, 2, "a")
     process(job(place.path), spark, second, from_savepoint=savepoint)
     assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
-    bring(place, 3, "c")
-    process(job(place.path), spark, second, from_savepoint=savepoint)  # the same command, as after a failure
-    place.remove("saved")
-    process(job(place.path), spark, second, from_savepoint=savepoint)
-    assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1)]
     done = rescale(spark, second, partitions=3, store="log")
     assert done.savepoint.startswith(f"{second}/savepoints/before-rescale-")
-    bring(place, 4, "b")
-    process(job(place.path), spark, second)
-    assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("c", 1)]
+    bring(place, 3, "b")
+    process(job(place.path), spark, second, from_savepoint=savepoint)  # the same command, as after a failure
+    assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]
 
 
 @mainly("hdfs")

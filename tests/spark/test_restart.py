@@ -1,4 +1,4 @@
-"""A run that is killed and started again ends as if it had not been."""
+"""A run that fails or is killed in a batch, and is started again, ends as if it had not."""
 
 import json
 import os
@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 import tests.spark.slow_views as slow_views
+from attrs import evolve
 from tests.spark.programs import Program, program
 
+from amadou import KeyedEvent, Subject
+from amadou.errors import CallbackError
 from amadou_runtime import run
 
 pytestmark = pytest.mark.spark
@@ -22,12 +25,12 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "tumbling_window"
 
 @pytest.fixture
 def views(tmp_path: Path) -> Path:
-    """Six files of views, one for each batch; the third has the event at which the job waits."""
+    """Four files of views, one for each batch; the third has the event at which a run ends."""
     directory = tmp_path / "views"
     directory.mkdir()
     drawn = random.Random(7)
     begin = datetime(2025, 1, 1, tzinfo=timezone.utc)
-    for number in range(6):
+    for number in range(4):
         lines = [
             {
                 "channel_id": f"channel-{drawn.randrange(20)}",
@@ -43,10 +46,39 @@ def views(tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_run_killed_in_the_middle_of_a_batch_ends_with_the_same_output_files(
-    views: Path, spark: Any, tmp_path: Path
+@pytest.fixture
+def params(views: Path, tmp_path: Path) -> dict[str, str]:
+    return {"VIEWS": str(views), "SUMS": str(tmp_path / "sums"), "HERE": str(tmp_path / "here")}
+
+
+class FailingViews(slow_views.SlowViews):
+    """Fails at the event of the channel `stop`."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        super().on_event(subject, event)
+        if subject.key == "stop":
+            raise ValueError("asked to fail")
+
+
+def run_to_end(checkpoint: Path, params: dict[str, str], **job: Any) -> None:
+    run(evolve(slow_views.job, **job), trigger="available-now", checkpoint=str(checkpoint), params=params)
+
+
+def test_a_run_that_failed_in_the_middle_of_a_batch_ends_with_the_same_output_files(
+    params: dict[str, str], spark: Any, tmp_path: Path
 ) -> None:
-    params = {"VIEWS": str(views), "SUMS": str(tmp_path / "sums"), "HERE": str(tmp_path / "here")}
+    (tmp_path / "here").touch()  # so the job does not wait
+    with pytest.raises(CallbackError, match="asked to fail"):
+        run_to_end(tmp_path / "checkpoint", params, handler=FailingViews())
+    before = lines_of(tmp_path / "sums")
+    run_to_end(tmp_path / "checkpoint", params)
+    assert_is_as_if_undisturbed(tmp_path, params, before)
+
+
+@pytest.mark.qualify  # tests/spark/test_kills.py kills runs, too
+def test_a_run_killed_in_the_middle_of_a_batch_ends_with_the_same_output_files(
+    params: dict[str, str], spark: Any, tmp_path: Path
+) -> None:
     options = [word for name, value in params.items() for word in ("-p", f"{name}={value}")]
 
     def started() -> Any:
@@ -59,19 +91,21 @@ def test_a_run_killed_in_the_middle_of_a_batch_ends_with_the_same_output_files(
     before = lines_of(tmp_path / "sums")
     with started() as running:
         running.finish()
+    assert_is_as_if_undisturbed(tmp_path, params, before)
 
-    undisturbed = tmp_path / "undisturbed"  # "here" exists, so the job does not wait
-    run(
-        slow_views.job,
-        trigger="available-now",
-        checkpoint=str(tmp_path / "other"),
-        params={**params, "SUMS": str(undisturbed)},
-    )
+
+def assert_is_as_if_undisturbed(place: Path, params: dict[str, str], before: list[str]) -> None:
+    """Compare the output files with those of an undisturbed run.
+
+    :param before: the lines that were written when the run was disturbed
+    """
+    undisturbed = place / "undisturbed"
+    run_to_end(place / "other", {**params, "SUMS": str(undisturbed)})
     expected = lines_of(undisturbed)
     assert len(expected) > 100
-    assert 0 < len(before) < len(expected), "the kill came neither before the first batch nor after the last"
-    assert lines_of(tmp_path / "sums") == expected
-    assert contents(tmp_path / "sums") == contents(undisturbed)
+    assert 0 < len(before) < len(expected), "the run ended neither before the first batch nor after the last"
+    assert lines_of(place / "sums") == expected
+    assert contents(place / "sums") == contents(undisturbed)
 
 
 def lines_of(directory: Path) -> list[str]:

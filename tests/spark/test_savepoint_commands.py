@@ -56,6 +56,7 @@ def saved(_with_savepoint: SavedPlace) -> Iterator[Place]:
 def test_a_start_is_repeated_with_the_same_options(saved: Place) -> None:
     saved.add("x", second=1)
     saved.run("second", from_savepoint=saved.path("savepoint"))
+    shutil.rmtree(saved.path("savepoint"))  # as --savepoint-keep removes it
     saved.add("x", second=2)
     saved.run("second", from_savepoint=saved.path("savepoint"), to_savepoint=saved.path("other"))  # resumes
     with pytest.raises(CheckpointError, match=r"it exists already\. Start from a savepoint with a new checkpoint"):
@@ -88,8 +89,8 @@ def test_a_start_from_another_jobs_savepoint_writes_nothing(saved: Place) -> Non
 
 @pytest.mark.parametrize(
     "steps",
-    [STEPS, *(pytest.param((step,), marks=pytest.mark.qualify) for step in STEPS)],
-    ids=["each step in turn", *STEPS],
+    [STEPS[1::2], pytest.param(STEPS, marks=pytest.mark.qualify)],
+    ids=["two steps", "each step in turn"],
 )
 @pytest.mark.needs_spark(4)
 def test_an_interrupted_start_is_repeated(steps: Sequence[str], saved: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,14 +115,8 @@ def test_an_interrupted_start_is_repeated(steps: Sequence[str], saved: Place, mo
     Savepoint(saved.path("savepoint")).verify()
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        pytest.param("loading.json", marks=pytest.mark.qualify),
-        "state/0/*/1.changelog",
-        pytest.param("amadou.json", marks=pytest.mark.qualify),
-    ],
-)
+@pytest.mark.qualify  # the test of an interrupted start needs no program
+@pytest.mark.parametrize("written", ["loading.json", "state/0/*/1.changelog", "amadou.json"])
 @pytest.mark.needs_spark(4)
 def test_a_start_that_was_killed_when_it_had_written_a_file_is_repeated(written: str, saved: Place) -> None:
     saved.add("x", second=1)
@@ -202,11 +197,9 @@ def test_a_running_job_takes_savepoints_and_goes_on(place: Place, spark: Any) ->
     for name, number in (("one", 1), ("two", 2)):
         (found,) = Savepoint(place.path(name)).find("x")
         assert len(found.tables["last"].packed["x"]) == number + 1  # a list with a byte for each event
-    place.run("second", from_savepoint=place.path("one"))
-    assert place.totals() == [["x", 1], ["x", 2], ["x", 2]]
     place.add("x", second=2)
-    place.run("third", from_savepoint=place.path("two"))
-    assert place.totals() == [["x", 1], ["x", 2], ["x", 2], ["x", 3]]
+    place.run("second", from_savepoint=place.path("two"))
+    assert place.totals() == [["x", 1], ["x", 2], ["x", 3]]
 
 
 @pytest.mark.needs_spark(4)
@@ -240,7 +233,7 @@ def test_a_run_takes_savepoints_at_intervals_and_removes_older_ones(saved: Place
     for name in ("my-job-20250101T000000Z", "my-job-20250101T000000Z.partial-0a1b2c3d", *others):
         (tmp_path / "taken" / name / "state").mkdir(parents=True)
     names: list[str] = []
-    for _ in range(3):
+    for _ in range(2):
         begun = int(time.time())
         wait_for(lambda second=begun: int(time.time()) > second)  # the names contain the second
         service.look()
@@ -249,6 +242,7 @@ def test_a_run_takes_savepoints_at_intervals_and_removes_older_ones(saved: Place
         assert found >= others
         names = sorted(found - others)
     assert len(names) == 2
+    assert "my-job-20250101T000000Z" not in names
     assert all(re.fullmatch(r"my-job-\d{8}T\d{6}Z", name) for name in names)
     by_signal = SavepointService(spark, files, "my job", Schedule(str(tmp_path / "asked")))
     by_signal.look()

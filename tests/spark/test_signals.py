@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 from tests.spark.clusters import command_of, descendants, process, submitting
 from tests.spark.waiting import job
 from tests.waits import wait_for
@@ -67,6 +66,18 @@ def test_spark_submit_ends_after_the_batch(
     assert texts(tmp_path) == ["wait"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_has_its_default_effect(number: signal.Signals) -> None:
+    stop, numbers = threading.Event(), (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(each) for each in numbers]
+    with _run._signals_set(stop, *numbers):
+        signal.raise_signal(number)
+        assert stop.is_set()
+        assert [signal.getsignal(each) for each in numbers] == [signal.default_int_handler, signal.SIG_DFL]
+    assert [signal.getsignal(each) for each in numbers] == before
+
+
+@pytest.mark.qualify
 def test_a_second_sigterm_ends_a_run_in_the_batch(submitted: tuple[list[str], dict[str, str]], tmp_path: Path) -> None:
     command, environment = submitted
     with in_a_batch(tmp_path, *command, *JSON, **environment) as started:
@@ -93,7 +104,7 @@ def test_a_run_whose_batch_fails_after_a_request_to_stop_has_failed(
     bring(tmp_path, "wait", "fail")
     params = {"PLACE": str(tmp_path), "RECORDS": str(tmp_path / "records"), "TEXTS": str(tmp_path / "texts")}
     requests = _run._Requests()
-    running = start(evolve(job, key_groups=4), spark, params=params)
+    running = start(job, spark, params=params)
 
     def go() -> None:
         try:
@@ -110,6 +121,7 @@ def test_a_run_whose_batch_fails_after_a_request_to_stop_has_failed(
     going.join()
 
 
+@pytest.mark.qualify
 def test_a_program_whose_java_was_killed_logs_only_json_lines_and_one_of_them_has_the_reason(tmp_path: Path) -> None:
     with in_a_batch(tmp_path, *OWN, *JSON) as started:
         kill_java(started)
@@ -138,7 +150,12 @@ def test_a_program_whose_java_was_killed_fails_with_one_line(tmp_path: Path) -> 
     ("options", "status", "message"),
     [
         ([], 0, "waiting: 0 events in 0 batches"),
-        (["--savepoint", "end"], 1, "end: it was not written: the run was stopped while Spark started\n"),
+        pytest.param(
+            ["--savepoint", "end"],
+            1,
+            "end: it was not written: the run was stopped while Spark started\n",
+            marks=pytest.mark.qualify,
+        ),
     ],
     ids=["without savepoint", "with savepoint"],
 )

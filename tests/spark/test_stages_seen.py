@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from rich.console import Console
 from tests.plugins.test_prometheus import scraped
-from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
+from tests.top_pages import MINUTE, PageSum, Top, Views, view
+from tests.top_pages import top_pages as pages_job
 
-from amadou import BatchReport, KeyedEvent, MemorySink, MemorySource, Subject, hookimpl, truncate
+from amadou import BatchReport, Job, KeyedEvent, MemorySink, MemorySource, Subject, hookimpl, truncate
 from amadou.errors import LoadError
 from amadou.spark_versions import wakes_while_ending
 from amadou_plugins.metrics import PrometheusEndpoint
@@ -32,6 +34,11 @@ VIEWS = [
     view("/odd", 130),
     view("/a", 400),
 ]
+
+
+def top_pages(*arguments: Any, **settings: Any) -> Job:
+    """The job with few key ranges, each of which costs time."""
+    return evolve(pages_job(*arguments, **settings), key_groups=2)
 
 
 class FixedViews(Views):

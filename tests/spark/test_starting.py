@@ -11,9 +11,10 @@ import traceback
 import weakref
 from contextlib import suppress
 from datetime import datetime, timezone
+from itertools import takewhile
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyspark
 import pytest
@@ -22,6 +23,8 @@ from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Source, Subje
 from amadou.errors import CallbackError, RunError
 from amadou_plugins.connectors import LinesSource
 from amadou_runtime import RunningJob, start
+from amadou_runtime.spark.session import _launch_settings
+from amadou_runtime.spark.spark_errors import start_problem
 
 pytestmark = pytest.mark.spark
 
@@ -41,7 +44,7 @@ class Echo(Handler):
 
 
 def job(source: Source) -> Job:
-    return Job("echo", Echo(), {"in": source}, {"seen": MemorySink()})
+    return Job("echo", Echo(), {"in": source}, {"seen": MemorySink()}, key_groups=4)
 
 
 def shown(error: BaseException) -> str:
@@ -121,6 +124,15 @@ SHOWS_SETTINGS = """
     """
 
 
+def test_settings_that_spark_submit_has_are_left_out_of_those_of_amadou() -> None:
+    sockets = "spark.python.unix.domain.socket.enabled"
+    assert _launch_settings("local[1]", {})[sockets] == "true"
+    settings = _launch_settings("local[1]", {sockets: "false", "spark.app.name": "submitted"})
+    assert not {sockets, "spark.app.name"} & settings.keys()
+    assert settings["spark.python.worker.reuse"] == "true"
+
+
+@pytest.mark.qualify
 def test_settings_of_spark_submit_override_those_of_amadou(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(dedent(SHOWS_SETTINGS))
@@ -153,51 +165,6 @@ STARTS = """
             print(spark.range(3).count())
         except PlatformError as error:
             print(error, flush=True)
-    """
-
-
-def test_one_line_says_why_spark_cannot_start_and_the_next_start_can_have_other_settings(tmp_path: Path) -> None:
-    starts: list[tuple[dict[str, str], dict[str, str], str]] = [
-        (
-            {"spark.master": "yarn"},
-            {},
-            r"When running with master 'yarn' .*: set HADOOP_CONF_DIR to the directory with",
-        ),
-        (
-            {"spark.master": "bogus"},
-            {},
-            r"Master must .*: correct the master, such as local\[\*\], spark://HOST:7077",
-        ),
-        ({"spark.driver.memory": "lots"}, {}, "Invalid maximum heap size: -Xmxlots: set spark.driver.memory to a size"),
-        ({"spark.driver.memory": "10m"}, {}, ".*: set spark.driver.memory to a size such as 1g"),
-        ({"spark.driver.memory": "100m"}, {}, ".*driver memory: System"),
-        ({"spark.local.dir": "/proc/none"}, {}, "Failed to create any local dir: set SPARK_LOCAL_DIRS or spark.local"),
-        ({}, {"SPARK_HOME": "/none"}, r".*No such file or directory: '/none/.*': unset SPARK_HOME, or set it to the"),
-        ({"spark.master": "k8s://https://127.0.0.1:1"}, {}, ".*Connection refused.*: check the master's address, and"),
-        # Java writes that it has read this variable
-        ({"spark.files": str(tmp_path)}, {"JAVA_TOOL_OPTIONS": "-Dplace=Mars"}, ".*"),
-    ]
-    tried = [*((settings, environment) for settings, environment, _ in starts), ({"spark.driver.memory": "600m"}, {})]
-    ended = subprocess.run(
-        [sys.executable, "-c", dedent(STARTS), json.dumps(tried)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    *failed, last = ended.stdout.splitlines()
-    for (_, _, message), line in zip(starts, failed, strict=True):
-        assert re.match(f"Spark cannot start: {message}", line), line
-    assert last == "3"
-    assert set(ended.stderr.splitlines()) == {"Picked up JAVA_TOOL_OPTIONS: -Dplace=Mars"}
-
-
-STARTED = """
-    from amadou_runtime.spark.session import session
-
-    options = {"spark.driver.extraJavaOptions": "-Dzone=Mars", "spark.driver.defaultJavaOptions": "-Dmoon=Phobos"}
-    spark = session("options", master="local[1]", conf={"spark.ui.enabled": "false", **options})
     for name in ("log4j2.configurationFile", "zone", "moon"):
         print(name, spark._jvm.System.getProperty(name))
     spark._jvm.System.err.println("later")
@@ -206,11 +173,36 @@ STARTED = """
         spark._jvm.System.err.println("x" * 100_000)
     print("done")
     """
+Start: TypeAlias = tuple[dict[str, str], dict[str, str], str]
+"""Settings and environment of a start that fails, and its message."""
+SOME_STARTS: list[Start] = [
+    ({"spark.master": "yarn"}, {}, r"When running with master 'yarn' .*: set HADOOP_CONF_DIR to the directory with"),
+    ({"spark.driver.memory": "lots"}, {}, "Invalid maximum heap size: -Xmxlots: set spark.driver.memory to a size"),
+    ({}, {"SPARK_HOME": "/none"}, r".*No such file or directory: '/none/.*': unset SPARK_HOME, or set it to the"),
+    # Java writes that it has read this variable
+    ({"spark.files": "/tmp"}, {"JAVA_TOOL_OPTIONS": "-Dplace=Mars"}, ".*"),
+]
+ALL_STARTS: list[Start] = [
+    *SOME_STARTS,
+    ({"spark.master": "bogus"}, {}, r"Master must .*: correct the master, such as local\[\*\], spark://HOST:7077"),
+    ({"spark.driver.memory": "10m"}, {}, ".*: set spark.driver.memory to a size such as 1g"),
+    ({"spark.driver.memory": "100m"}, {}, ".*driver memory: System"),
+    ({"spark.local.dir": "/proc/none"}, {}, "Failed to create any local dir: set SPARK_LOCAL_DIRS or spark.local"),
+    ({"spark.master": "k8s://https://127.0.0.1:1"}, {}, ".*Connection refused.*: check the master's address, and"),
+]
 
 
-def test_a_session_has_the_users_options_for_java_and_passes_on_what_java_writes_while_it_is_read() -> None:
+@pytest.mark.parametrize(
+    "starts", [SOME_STARTS, pytest.param(ALL_STARTS, marks=pytest.mark.qualify)], ids=["some causes", "all causes"]
+)
+def test_one_line_says_why_spark_cannot_start_and_the_next_start_has_other_settings_and_passes_on_what_java_writes(
+    starts: list[Start],
+) -> None:
+    options = {"spark.driver.extraJavaOptions": "-Dzone=Mars", "spark.driver.defaultJavaOptions": "-Dmoon=Phobos"}
+    last_settings = {"spark.driver.memory": "600m", **options}
+    tried = [*((settings, environment) for settings, environment, _ in starts), (last_settings, {})]
     with subprocess.Popen(
-        [sys.executable, "-c", dedent(STARTED)],
+        [sys.executable, "-c", dedent(STARTS), json.dumps(tried)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -219,14 +211,30 @@ def test_a_session_has_the_users_options_for_java_and_passes_on_what_java_writes
         assert program.stdin is not None
         assert program.stdout is not None
         assert program.stderr is not None
-        assert program.stderr.readline() == "later\n"
-        program.stderr.close()
+        assert set(takewhile("later\n".__ne__, program.stderr)) == {"Picked up JAVA_TOOL_OPTIONS: -Dplace=Mars\n"}
+        program.stderr.close()  # Java does not wait for a reader
         program.stdin.write("\n")
         program.stdin.flush()
-        log4j, *own = program.stdout.read().splitlines()
+        *failed, count, log4j, zone, moon, last = program.stdout.read().splitlines()
     assert program.returncode == 0
+    for (_, _, message), line in zip(starts, failed, strict=True):
+        assert re.match(f"Spark cannot start: {message}", line), line
     assert re.fullmatch(r"log4j2.configurationFile file:.*/amadou_runtime/spark/log4j2.properties", log4j)
-    assert own == ["zone Mars", "moon Phobos", "done"]
+    assert (count, zone, moon, last) == ("3", "zone Mars", "moon Phobos", "done")
+
+
+@pytest.mark.parametrize(
+    ("cause", "advice"),
+    [
+        ("Master must either be yarn or start with spark, k8s, or local", "correct the master, such as local[*], "),
+        ("System memory 100000 must be at least 4. Increase driver memory", "set spark.driver.memory to a size"),
+        ("Failed to create any local dir.", "set SPARK_LOCAL_DIRS or spark.local.dir to a directory"),
+        ("java.net.ConnectException: Connection refused", "check the master's address, and that this machine can"),
+        ("unresolved dependency: org.example#none;1: not found", "correct spark.jars.packages, and check that this"),
+    ],
+)
+def test_the_error_of_a_start_says_what_to_do(cause: str, advice: str) -> None:
+    assert start_problem(RuntimeError(cause)).startswith(f"{cause.rstrip('.')}: {advice}")
 
 
 @pytest.mark.parametrize(

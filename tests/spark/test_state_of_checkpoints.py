@@ -12,6 +12,7 @@ import pytest
 from attrs import evolve
 from tests.commands import amadou, output
 from tests.spark.moving import Place
+from tests.spark.stores import MAINLY_LOG
 from tests.waits import wait_for
 
 from amadou import Job, Key
@@ -120,15 +121,15 @@ def test_keys_and_histories_are_read_without_spark(place: Place) -> None:
 
 
 @pytest.mark.parametrize("every_batch", [False, pytest.param(True, marks=pytest.mark.qualify)])
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", MAINLY_LOG)
 def test_ranges_are_read_as_spark_reads_them(store: str, every_batch: bool, tmp_path: Path, spark: Any) -> None:
     place = Place(tmp_path)
-    job, checkpoint = place.job_with_a_batch_for_each_file(state=store), place.path("state")
+    job, checkpoint = place.job_with_a_batch_for_each_file(state=store, key_groups=2), place.path("state")
     for batches in ([0, 1], [2], [3, 4, 5]):
         for number in batches:
             # k0 has events in the first four batches, the other keys in every second one: rows come, change and end
             place.add(
-                *(["k0"] if number < 4 else []), *(f"k{number % 2}-{key}" for key in range(200)), second=number * 7200
+                *(["k0"] if number < 4 else []), *(f"k{number % 2}-{key}" for key in range(50)), second=number * 7200
             )
         conf = {f"{ROCKSDB}.changelogCheckpointing.enabled": str(batches != [2]).lower()}  # else only snapshots
         run_with(conf, job, checkpoint, spark)
@@ -166,7 +167,7 @@ def test_ranges_are_read_as_spark_reads_them(store: str, every_batch: bool, tmp_
     [
         ("groups", "stateStore.compression.codec", "zstd"),
         pytest.param("log", "stateStore.compression.codec", "zstd", marks=pytest.mark.qualify),
-        ("log", "stateStore.encodingFormat", "avro"),
+        pytest.param("log", "stateStore.encodingFormat", "avro", marks=pytest.mark.qualify),
         ("groups", "stateStore.rowChecksum.enabled", "true"),
     ],
 )
@@ -190,28 +191,29 @@ def test_files_in_an_unknown_form_are_read_with_spark(
     assert asked
 
 
-def test_damaged_files_are_not_read(tmp_path: Path, spark: Any) -> None:
+@pytest.mark.parametrize("store", MAINLY_LOG)
+def test_damaged_files_are_not_read(store: Any, tmp_path: Path, spark: Any) -> None:
     place = Place(tmp_path)
     place.add(*(f"k{key}" for key in range(300)))
-    for store in STORES:
-        conf = {f"{ROCKSDB}.changelogCheckpointing.enabled": "false"}  # only snapshots
-        run_with(conf, evolve(place.job(), state=store), place.path(store), spark)
-        place.add("k0", second=1)
-        run_with({}, evolve(place.job(), state=store), place.path(store), spark)
-        state = CheckpointState(place.path(store), no_spark)
-        before = {key: shown(key, state.find(key), state.structures) for key in ("k0", "k1", "k2")}
-        names = ("*.changelog", "*.zip", "SSTs/*.sst", ".*.changelog.crc")
-        files = [file for name in names for file in Path(place.path(store)).glob(f"state/0/0/{name}")]
-        assert {file.suffix for file in files} == {".changelog", ".zip", ".sst", ".crc"}
-        for file in files:
-            content = file.read_bytes()
-            for damaged in damage(content):
-                file.write_bytes(damaged)
-                for key, found in before.items():
-                    with suppress(SparkStartedError):
-                        assert shown(key, state.find(key), state.structures) == found, (file, key)
-            file.write_bytes(content)
-        assert shown("k0", state.find("k0"), state.structures) == before["k0"]
+    job = evolve(place.job(), state=store, key_groups=2)
+    conf = {f"{ROCKSDB}.changelogCheckpointing.enabled": "false"}  # only snapshots
+    run_with(conf, job, place.path("state"), spark)
+    place.add("k0", second=1)
+    run_with({}, job, place.path("state"), spark)
+    state = CheckpointState(place.path("state"), no_spark)
+    before = {key: shown(key, state.find(key), state.structures) for key in ("k0", "k1", "k2")}
+    names = ("*.changelog", "*.zip", "SSTs/*.sst", ".*.changelog.crc")
+    files = [file for name in names for file in Path(place.path("state")).glob(f"state/0/0/{name}")]
+    assert {file.suffix for file in files} == {".changelog", ".zip", ".sst", ".crc"}
+    for file in files:
+        content = file.read_bytes()
+        for damaged in damage(content):
+            file.write_bytes(damaged)
+            for key, found in before.items():
+                with suppress(SparkStartedError):
+                    assert shown(key, state.find(key), state.structures) == found, (file, key)
+        file.write_bytes(content)
+    assert shown("k0", state.find("k0"), state.structures) == before["k0"]
 
 
 def damage(content: bytes) -> Iterator[bytes]:

@@ -36,6 +36,7 @@ job = Job(
     handler=Waiting(),
     sources={"records": LinesSource(Param("RECORDS"))},
     sinks={"texts": JsonLinesSink(Param("TEXTS"))},
+    key_groups=4,
 )
 
 if __name__ == "__main__":
