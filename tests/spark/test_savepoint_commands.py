@@ -61,10 +61,7 @@ def test_a_start_is_repeated_with_the_same_options(saved: Place) -> None:
     saved.run("second", from_savepoint=saved.path("savepoint"), to_savepoint=saved.path("other"))  # resumes
     with pytest.raises(CheckpointError, match=r"it exists already\. Start from a savepoint with a new checkpoint"):
         saved.run("second", from_savepoint=saved.path("other"))
-    shutil.rmtree(saved.path("savepoint"))  # as --savepoint-keep removes it
-    saved.add("x", second=3)
-    saved.run("second", from_savepoint=saved.path("savepoint"))
-    assert saved.totals() == [["x", 1], ["x", 2], ["x", 3], ["x", 4], ["y", 1]]
+    assert saved.totals() == [["x", 1], ["x", 2], ["x", 3], ["y", 1]]
 
 
 @pytest.mark.needs_spark(4)
