@@ -116,7 +116,7 @@ def test_state_show_prints_the_state_of_a_key_in_python(shop: Path) -> None:
         assert "datetime.datetime(2025, 1, 1, 0, 1, tzinfo=datetime.timezone.utc): 5" in shown
         assert "[(5, 'n'), (6, 'n')]" in shown
         assert "timer 2025-01-01T02:01:00+00:00 'check'" in shown
-        assert "expires 2025-01-02T00:01:00+00:00" in shown
+        assert "(MapSpec datetime → int, expires 2025-01-02T00:01:00+00:00)" in shown
         assert "Item(name='a', price=Decimal('1.50'), color=" in shown
         assert "tags=frozenset({'x'})" in shown
     assert "Item(name='b', price=Decimal('2'), color=<Color.RED: 'red'>" in shown
