@@ -4,13 +4,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.commands import amadou, output
+from tests.conformance.handlers import EventHandler, event, job
 from typer.testing import Result
 
+from amadou import KeyedEvent, Subject, ValueSpec
 from amadou_runtime import TestRun
 from amadou_runtime.command.load_job import load_job
 
@@ -137,6 +140,21 @@ def test_state_show_prints_the_state_of_a_key_as_json(shop: Path) -> None:
     assert shown["state"]["last"]["value"] == [[5, "n"], [6, "n"]]
     assert shown["state"]["sums"]["next_timer"] == "2025-01-01T01:00:00+00:00"
     assert shown["timers"] == [["2025-01-01T02:01:00+00:00", "check"], ["2025-01-01T02:02:00+00:00", "check"]]
+
+
+class StoresLast(EventHandler):
+    last = ValueSpec(int, ttl=timedelta(days=1))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        self.last.state_for(subject).value = event.value
+
+
+def test_state_show_prints_when_a_value_with_a_time_to_live_was_written(tmp_path: Path) -> None:
+    with TestRun(job(StoresLast())) as run:
+        run.add_record(event(3, 5)).run()
+        run.savepoint(tmp_path / "savepoint")
+    shown = json.loads(output("state", "show", str(tmp_path / "savepoint"), "k", "--json"))["state"]["last"]
+    assert (shown["value"], shown["written"]) == (5, "2025-01-01T00:00:03+00:00")
 
 
 def test_errors_of_state_commands_name_the_mistake(shop: Path) -> None:
