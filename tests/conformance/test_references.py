@@ -543,6 +543,21 @@ def add_limits(directory: Path, number: int, limits: range) -> None:
     (directory / f"rules-{number}").rename(directory / "rules" / f"{number}.jsonl")
 
 
+def test_only_the_batch_that_reads_a_table_again_notifies_keys_of_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference_files, "is_woken", lambda *_: True)
+    files = LocalFiles(str(tmp_path), tmp_path)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(addFile=lambda file: None))
+    rows_job = watching_job(tmp_path, timedelta(microseconds=1))
+    references = reference_files.StageReferences(rows_job, "", files, spark, tmp_path, "run", None)
+    for number in range(2):
+        (tmp_path / "table").write_text(f"a {number}\n")
+        references.read_tables(number)
+    assert references.changed_files(0) == references.changed_files(2) == {}
+    assert references.changed_files(1) == {"limits": references.sent["limits"][-1]}
+
+
 def stream_job(directory: Path) -> Job:
     sources = {
         "events": JsonLinesSource(str(directory / "in")),
@@ -651,18 +666,3 @@ def test_keys_are_notified_of_changed_rows_after_rescaling_and_from_a_savepoint(
     (tmp_path / "table").write_text("a 5\n")
     run(watching_job(tmp_path), engine="embedded", from_savepoint=saved)
     assert sorted(seen(tmp_path)) == [("x", ["a"], [number]) for number in (1, 2, 4, 5)]
-
-
-def test_only_the_batch_that_reads_a_table_again_notifies_keys_of_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reference_files, "is_woken", lambda *_: True)
-    files = LocalFiles(str(tmp_path), tmp_path)
-    spark = SimpleNamespace(sparkContext=SimpleNamespace(addFile=lambda file: None))
-    rows_job = watching_job(tmp_path, timedelta(microseconds=1))
-    references = reference_files.StageReferences(rows_job, "", files, spark, tmp_path, "run", None)
-    for number in range(2):
-        (tmp_path / "table").write_text(f"a {number}\n")
-        references.read_tables(number)
-    assert references.changed_files(0) == references.changed_files(2) == {}
-    assert references.changed_files(1) == {"limits": references.sent["limits"][-1]}
