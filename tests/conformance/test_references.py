@@ -5,6 +5,7 @@ import random
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -31,7 +32,9 @@ from amadou import (
 from amadou.errors import CallbackError, JobError, ReferenceKeyError, SinkError, SourceError, SpecError
 from amadou_plugins.connectors import JsonLinesSink, JsonLinesSource
 from amadou_runtime import TestRun, run, start
+from amadou_runtime.spark import reference_files
 from amadou_runtime.spark.clock import RunClock
+from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.rule(37)
@@ -539,6 +542,21 @@ def add_limits(directory: Path, number: int, limits: range) -> None:
     (directory / "rules").mkdir(exist_ok=True)
     (directory / f"rules-{number}").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (directory / f"rules-{number}").rename(directory / "rules" / f"{number}.jsonl")
+
+
+def test_only_the_batch_that_reads_a_table_again_notifies_keys_of_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference_files, "is_woken", lambda *_: True)
+    files = LocalFiles(str(tmp_path), tmp_path)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(addFile=lambda file: None))
+    rows_job = watching_job(tmp_path, timedelta(microseconds=1))
+    references = reference_files.StageReferences(rows_job, "", files, spark, tmp_path, "run", None)
+    for number in range(2):
+        (tmp_path / "table").write_text(f"a {number}\n")
+        references.read_tables(number)
+    assert references.changed_files(0) == references.changed_files(2) == {}
+    assert references.changed_files(1) == {"limits": references.sent["limits"][-1]}
 
 
 def stream_job(directory: Path) -> Job:

@@ -56,6 +56,11 @@ class StoresTexts(Recorder):
                 self.results.collect(subject, text.value)
             except Exception as error:
                 raise ValueError("no text") from error
+        elif event.value == "fail":
+            try:
+                self.results.collect(subject, text.value)
+            except Exception:
+                int("no text")  # another error while the first one is handled
         else:
             self.results.collect(subject, self.read(subject, event.value))
 
@@ -84,7 +89,15 @@ class CannotRead(StoresTexts):
 
 @pytest.mark.parametrize(
     ("what", "spec"),
-    [("text", "text"), ("wrap", "text"), ("many", "many"), ("keys", "keys"), ("row", "row"), ("closes", "text")],
+    [
+        ("text", "text"),
+        ("wrap", "text"),
+        ("fail", "text"),
+        ("many", "many"),
+        ("keys", "keys"),
+        ("row", "row"),
+        ("closes", "text"),
+    ],
 )
 @pytest.mark.rule(17)
 def test_unreadable_state_ends_the_run_even_with_dead_letters(test_run: MakeRun, what: str, spec: str) -> None:

@@ -165,6 +165,16 @@ def test_a_trigger_without_a_time_and_a_unit_is_a_usage_error(trigger: str, exam
         run(load_job("cli_totals.py"), trigger=trigger)
 
 
+@pytest.mark.parametrize("every", ["5", "soon", "5 seconds or so", "0 seconds", ""])
+def test_an_interval_of_savepoints_without_a_time_and_a_unit_is_a_usage_error(every: str) -> None:
+    result = amadou("run", "cli_totals.py", "--checkpoint", "state", "--savepoint-every", every)
+    shown_error = " ".join(result.stderr.replace("│", " ").split())
+    assert result.exit_code == 2
+    assert f'an interval is a number with a unit, such as "90 seconds" or "1 hour", not {every!r}' in shown_error
+    with pytest.raises(ValueError, match="an interval is a number with a unit"):
+        run(load_job("cli_totals.py"), checkpoint="state", savepoint_every=every)
+
+
 @pytest.mark.parametrize("trigger", [None, "available-now", "0 seconds", "1 hour", "1 minute 30 seconds", "5 SECONDS"])
 def test_intervals_of_spark_are_valid_triggers(trigger: str | None) -> None:
     assert trigger_problem(trigger) is None

@@ -55,6 +55,7 @@ def test_a_run_continues_the_history_of_the_run_before(files: LocalFiles) -> Non
     written(files, again, FailedBatch(2, "second", "", 0.5, NOW), report(2), report(150))
     failed = FailedBatch(2, "second", "", 0.5, NOW)
     assert read_history(files) == [report(0), again, failed, report(2), report(150)]
+    assert read_history(files, after=120) == [report(150)]
 
 
 def test_the_history_has_at_most_5000_batches_and_100_dead_letters(files: LocalFiles) -> None:

@@ -4,13 +4,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.commands import amadou, output
+from tests.conformance.handlers import EventHandler, event, job
 from typer.testing import Result
 
+from amadou import KeyedEvent, Subject, ValueSpec
 from amadou_runtime import TestRun
 from amadou_runtime.command.load_job import load_job
 
@@ -118,7 +121,7 @@ def test_state_show_prints_the_state_of_a_key_in_python(shop: Path) -> None:
         assert "datetime.datetime(2025, 1, 1, 0, 1, tzinfo=datetime.timezone.utc): 5" in shown
         assert "[(5, 'n'), (6, 'n')]" in shown
         assert "timer 2025-01-01T02:01:00+00:00 'check'" in shown
-        assert "expires 2025-01-02T00:01:00+00:00" in shown
+        assert "(MapSpec datetime → int, expires 2025-01-02T00:01:00+00:00)" in shown
         assert "Item(name='a', price=Decimal('1.50'), color=" in shown
         assert "tags=frozenset({'x'})" in shown
     assert "Item(name='b', price=Decimal('2'), color=<Color.RED: 'red'>" in shown
@@ -139,6 +142,21 @@ def test_state_show_prints_the_state_of_a_key_as_json(shop: Path) -> None:
     assert shown["state"]["last"]["value"] == [[5, "n"], [6, "n"]]
     assert shown["state"]["sums"]["next_timer"] == "2025-01-01T01:00:00+00:00"
     assert shown["timers"] == [["2025-01-01T02:01:00+00:00", "check"], ["2025-01-01T02:02:00+00:00", "check"]]
+
+
+class StoresLast(EventHandler):
+    last = ValueSpec(int, ttl=timedelta(days=1))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        self.last.state_for(subject).value = event.value
+
+
+def test_state_show_prints_when_a_value_with_a_time_to_live_was_written(tmp_path: Path) -> None:
+    with TestRun(job(StoresLast())) as run:
+        run.add_record(event(3, 5)).run()
+        run.savepoint(tmp_path / "savepoint")
+    shown = json.loads(output("state", "show", str(tmp_path / "savepoint"), "k", "--json"))["state"]["last"]
+    assert (shown["value"], shown["written"]) == (5, "2025-01-01T00:00:03+00:00")
 
 
 def test_errors_of_state_commands_name_the_mistake(shop: Path) -> None:

@@ -256,6 +256,15 @@ def test_one_line_names_a_setting_that_spark_refuses(spark: Any, tmp_path: Path,
     assert "\n" not in str(caught.value)
 
 
+def test_a_run_that_fails_in_spark_has_the_status_failed(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("one\n")
+    wrong = {"spark.sql.streaming.stateStore.providerClass": "foo.Bar"}
+    running = start(job(LinesSource(tmp_path / "in.txt")), spark, conf=wrong)
+    with pytest.raises(RunError):
+        running.await_termination()
+    assert running.status == "failed"
+
+
 @pytest.mark.skipif("SPARK_HOME" in os.environ, reason="SPARK_HOME names the pyspark of the workers")
 def test_local_workers_import_the_installed_pyspark_and_not_sparks_zip_of_it(spark: Any) -> None:
     files = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()

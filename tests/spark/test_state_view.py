@@ -371,7 +371,13 @@ def remove(file: Path) -> None:
     file.unlink()
 
 
-@pytest.mark.parametrize("damage", [overwrite_values, truncate, empty, overwrite_header, remove])
+def remove_entries(file: Path) -> None:
+    """Leave a file that LMDB can read."""
+    file.unlink()
+    tree.Tree(file.parent, 0).close()
+
+
+@pytest.mark.parametrize("damage", [overwrite_values, truncate, empty, overwrite_header, remove, remove_entries])
 def test_a_damaged_view_is_rebuilt(damage: Callable[[Path], None], tmp_path: Path) -> None:
     segments = filled(tmp_path)
     expected = content(segments, tmp_path)

@@ -295,6 +295,12 @@ class Place:
         rows = chain.from_iterable(rows_of(state.find(key), state.structures) for key in keys)
         return in_order(json.loads(json.dumps(row)) for row in rows)
 
+    def history(self, store: str, key: Key) -> list[list[Any]]:
+        """Return the rows of a key after each batch, from a checkpoint without stages."""
+        state = CheckpointState(str(self.checkpoint(store)), without_spark)
+        versions = (rows_of(blocks, state.structures) for _, blocks in state.history(key))
+        return [in_order(json.loads(json.dumps(row)) for row in rows) for rows in versions]
+
     def state(self, store: str, stage: str = "", *, savepoint: bool = False) -> StoredState:
         if savepoint:
             return JobSavepoint(self.savepoint(store)).stages[stage]

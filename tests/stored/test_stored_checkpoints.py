@@ -116,6 +116,16 @@ def test_a_key_is_found_where_an_earlier_version_has_stored_it(
     assert [row for row in stored if row.get("spec") != "in_memory"] == rows
 
 
+@for_each(named("kinds"))
+def test_the_history_of_a_key_ends_with_its_state(
+    fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]
+) -> None:
+    first, *_, last = place_of(fixture).history(store, "a")
+    rows = [row for row in rows_in(fixture.rows) if row["key"] == "a"]
+    assert [row for row in last if row.get("spec") != "in_memory"] == rows
+    assert first != last
+
+
 @every_fixture
 def test_a_savepoint_is_whole_and_its_state_is_read_as_ever(
     fixture: Fixture, store: str, place_of: Callable[[Fixture], Place]

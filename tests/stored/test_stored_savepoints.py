@@ -91,3 +91,13 @@ def test_windows_that_are_stored_for_whole_key_groups_continue(stored: Path, sto
     results: list[Any] = [json.loads(line) for text in texts for line in text.splitlines()]
     assert sum(result["value"]["n"] for result in results) == 30
     assert sum(result["value"]["n"] * result["value"]["mean"] for result in results) == sum(range(60, 90))
+
+
+@formats
+@pytest.mark.parametrize("store", ["groups", "log"])
+def test_a_key_of_windows_that_are_stored_for_whole_key_groups_is_found(stored: Path, store: str) -> None:
+    savepoint = Savepoint(stored / f"columns-{store}")
+    job = columns_job("in/", "out/")
+    state = key_state("k3", savepoint.find("k3"), savepoint.structures, job).state
+    assert state["window"].text.endswith("{'n': 2, 'mean': 73.0}}")  # at 63 and 83 seconds
+    assert key_state("nobody", savepoint.find("nobody"), savepoint.structures, job).state == {}
