@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "views.txt").write_bytes(b"\n".join(VIEWS) + b"\n")
     ran = command("run", "pages_job.py", "--engine", "embedded", "--flush", cwd=place)
     assert "dead letters: 5" in ran.stderr, ran.stderr
-    made = command("reproduce", "letters", "--output", "test_pages.py", cwd=place)
+    made = command("reproduce", "dead_letters", "--output", "test_pages.py", cwd=place)
     assert made.stdout.startswith("test_pages.py: 5 tests"), made.stderr
     return place
 
