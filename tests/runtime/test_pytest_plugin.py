@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from amadou_runtime.testing.test_run import defaults
+
 pytest_plugins = ["pytester"]
 
 SUITE = """
@@ -222,3 +224,4 @@ def test_a_suite_can_run_on_both_engines_and_fails_if_they_differ(pytester: pyte
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["test_different.py::test_counts FAILED*"])
     result.stdout.fnmatch_lines(["*the engines differ in the trace of a batch, first in entry 0: on_event of 'a'*"])
+    assert defaults.engine == "embedded", "the option is that of one run of pytest"

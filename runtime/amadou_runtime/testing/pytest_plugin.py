@@ -3,6 +3,7 @@ automatically.
 """
 
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,16 +30,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.add_cleanup(partial(setattr, defaults, "engine", defaults.engine))
     defaults.engine = config.getoption("--amadou-engine")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    item.stash[_runs] = defaults.made = []
+    before, defaults.made = defaults.made, []
+    item.stash[_runs] = defaults.made
     try:
         return (yield)
     finally:
-        defaults.made = None
+        defaults.made = before
         del item.stash[_runs]
 
 
