@@ -374,7 +374,7 @@ def remove(file: Path) -> None:
 def remove_entries(file: Path) -> None:
     """Leave a file that LMDB can read."""
     file.unlink()
-    tree.Tree(file.parent, 0).close()
+    tree.Tree(file.parent, 0, LIMITS).close()
 
 
 @pytest.mark.parametrize("damage", [overwrite_values, truncate, empty, overwrite_header, remove, remove_entries])
