@@ -18,6 +18,7 @@ from amadou_runtime.core.feeding import fed_records
 from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.keying import Keying, key_event_of
 from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.packed_group import packed_group
 from amadou_runtime.embedded.state import EmbeddedState
 
 AGGREGATES = {"n": Count(), "sum": Sum("v"), "mean": Mean("v"), "top": TopK(2, by="v", give="v"), "max": Max("v")}
@@ -64,7 +65,7 @@ def processed(made: Job, batches: list[list[dict[str, Any]]], how: str) -> tuple
         figures.append((result.counts.events, result.counts.late, result.counts.dropped, result.calls.get("on_event")))
         watermark = newest
     assert how != "plain" or not combined
-    return outputs, figures, state.packed(), combined
+    return outputs, figures, packed_group(state.group()), combined
 
 
 events = st.tuples(st.integers(0, 40), st.sampled_from(["a", "b"]), st.integers(-5, 5))

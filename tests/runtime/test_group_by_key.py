@@ -23,7 +23,7 @@ from amadou_plugins.windows import SessionWindow, TumblingWindow, Window
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
-from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.embedded.state import EmbeddedState
 from amadou_runtime.testing.difference import in_fixed_order
 
@@ -108,7 +108,7 @@ def process_both_forms(
     assert packed_result.counts == by_key_result.counts
     assert packed_result.calls == by_key_result.calls
     assert packed_result.held == by_key_result.held
-    assert in_fixed_order(packed_result.changes.packed) == in_fixed_order(entries.packed())
+    assert in_fixed_order(packed_result.changes.packed) == in_fixed_order(packed_group(entries.group()))
     return packed_result, by_key_result
 
 
@@ -130,7 +130,7 @@ def test_both_forms_of_a_key_group_give_the_same_results(
         result, _ = process_both_forms(operator, packed, entries, chunk_of(events), watermark)
         packed = result.changes.packed
         watermark = max(watermark or 0, to_micros(at(reached)))
-    assert in_fixed_order(EmbeddedState.of(packed).packed()) == in_fixed_order(packed)
+    assert in_fixed_order(packed_group(EmbeddedState.of(packed).group())) == in_fixed_order(packed)
 
 
 @settings(deadline=None)

@@ -9,7 +9,7 @@ from amadou_runtime.core.entries import Change, EntryChanges
 from amadou_runtime.core.group_by_key import GroupByKey, entries_of
 from amadou_runtime.core.key_group import KeyGroup, StoredGroup
 from amadou_runtime.core.operator import ProcessedGroup
-from amadou_runtime.core.packed_group import PackedGroup, packed_group
+from amadou_runtime.core.packed_group import PackedGroup
 
 
 class GroupState(Protocol):
@@ -82,10 +82,6 @@ class EmbeddedState:
     @property
     def size(self) -> int:
         return self._logged.size + self._in_memory.size
-
-    def packed(self) -> bytes | None:
-        """Return the state as one value; see `PackedGroup`. `None` if there is no state."""
-        return packed_group(self.group())
 
     def keys(self) -> list[Key]:
         """Return the keys that have state or timers."""
