@@ -11,7 +11,7 @@ from amadou_runtime.core.group_by_key import entries_of
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.packed_group import PackedGroup, divided
 from amadou_runtime.spark.key_range import GroupStatus, StoreResult, range_status
-from amadou_runtime.spark.log.forms import Forms
+from amadou_runtime.spark.log.forms import FORMS
 from amadou_runtime.spark.log.logged_range import PACKED, StoredForm, prefix_of
 from amadou_runtime.spark.log.segments import SEGMENT_BYTES, Change, Changes, Head, Log, Segment, split
 
@@ -26,7 +26,7 @@ def fill(log: Log, groups: Iterable[tuple[int, KeyGroup]], run: str) -> StoreRes
     forms: dict[int, StoredForm] = {}
     for number, group in groups:
         prefix, held = prefix_of(number), group.waiting()
-        if Forms().begins_packed(group):
+        if FORMS.begins_packed(group):
             changes = PackedGroup(None).changes(group)
             survives = None if changes.packed is None else divided(changes.packed)[0]
             filling.add({prefix + PACKED: (survives, changes.next_time)})

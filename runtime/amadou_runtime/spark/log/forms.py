@@ -59,6 +59,7 @@ class Forms:
         return size > self.large or (size > self.small and is_sparse)
 
 
+FORMS: Final = Forms()
 ONE_ENTRY: Final = Forms(small=sys.maxsize, large=sys.maxsize)
 """Stores all key groups in one entry."""
 ENTRY_PER_KEY: Final = Forms(small=-1, large=-1, batches=1)

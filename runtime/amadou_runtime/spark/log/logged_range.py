@@ -16,7 +16,7 @@ from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import PackedChanges, PackedGroup, divided, joined
 from amadou_runtime.spark.key_range import GroupStatus, StoreResult, range_status
 from amadou_runtime.spark.log.entries import RangeEntries, StoreFigures
-from amadou_runtime.spark.log.forms import Forms
+from amadou_runtime.spark.log.forms import FORMS, Forms
 
 PREFIX = 2
 """Number of bytes with which each id begins: the number of the key group."""
@@ -37,7 +37,6 @@ class StoredForm(NamedTuple):
 
 
 _NEW = StoredForm(GroupStatus(0, 0, False, {}, []))
-_FORMS = Forms()
 
 
 class LoggedRange:
@@ -47,7 +46,7 @@ class LoggedRange:
     :param entries: the stored entries
     """
 
-    def __init__(self, entries: RangeEntries, forms: Forms = _FORMS) -> None:
+    def __init__(self, entries: RangeEntries, forms: Forms = FORMS) -> None:
         self.entries = entries
         self.forms = forms
         """Rules for the form of each key group."""
