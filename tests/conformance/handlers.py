@@ -1,5 +1,6 @@
 """Handlers and jobs of conformance tests. The value of an event controls the handlers' callbacks."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -16,6 +17,7 @@ from amadou import (
     Subject,
     ValueSpec,
 )
+from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime import TestResult
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
@@ -376,3 +378,28 @@ def job(handler: Handler, *sources: str, **settings: Any) -> Job:
         sinks={port: MemorySink() for port in ports},
         **settings,
     )
+
+
+Create = Callable[..., Any]
+
+
+class CreatesWindow(Recorder):
+    """Creates a window for each event, and when the window is due.
+
+    :param create: creates the window
+    """
+
+    def __init__(self, create: Create = lambda **settings: TumblingWindow(10 * SECOND, **settings)) -> None:
+        self.create = create
+
+    def window(self) -> Any:
+        return self.create(name="created", on_close=self.closed)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window().add(subject, event)
+
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.report("closed", subject, window.start, value)
+
+    def on_recover_window(self, name: str, subject: Subject) -> Any:
+        return self.window()

@@ -1,10 +1,11 @@
 """Open windows whose aggregates change from one release to the next."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import SECOND, Recorder, at, event, job
+from tests.conformance.handlers import SECOND, CreatesWindow, Recorder, at, event, job
 
 from amadou import Handler, KeyedEvent, Subject
 from amadou.errors import CallbackError
@@ -14,23 +15,9 @@ from amadou_plugins.windows import HoppingWindow, Window
 Aggregates = dict[str, Aggregate[Any, Any]]
 
 
-class CreatesWindow(Recorder):
-    """Creates its window for each event, and when the window is due."""
-
-    def __init__(self, aggregates: Aggregates) -> None:
-        self.aggregates = aggregates
-
-    def window(self) -> HoppingWindow:
-        return HoppingWindow(100 * SECOND, 50 * SECOND, self.aggregates, name="sums", on_close=self.closed)
-
-    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        self.window().add(subject, event)
-
-    def closed(self, subject: Subject, window: Window, value: Any) -> None:
-        self.report("closed", subject, window.start, value)
-
-    def on_recover_window(self, name: str, subject: Subject) -> Any:
-        return self.window()
+def created(aggregates: Aggregates) -> Handler:
+    """Return a handler that creates a window with these aggregates."""
+    return CreatesWindow(partial(HoppingWindow, 100 * SECOND, 50 * SECOND, aggregates))
 
 
 def declared(aggregates: Aggregates, **settings: Any) -> Handler:
@@ -50,7 +37,7 @@ def declared(aggregates: Aggregates, **settings: Any) -> Handler:
 
 
 @pytest.mark.rule(28)
-@pytest.mark.parametrize(("handler", "key"), [(declared, "other"), (declared, "k"), (CreatesWindow, "k")])
+@pytest.mark.parametrize(("handler", "key"), [(declared, "other"), (declared, "k"), (created, "k")])
 def test_an_aggregate_that_is_removed_and_added_again_starts_anew(test_run: MakeRun, handler: Any, key: str) -> None:
     both = {"n": Count(), "sum": Sum()}
     run = test_run(job(handler(both))).add_record(event(1, 5))

@@ -1,43 +1,18 @@
 """Open windows and joins that were created at run time, and that newer code creates with other settings."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import SECOND, Recorder, at, event, job
+from tests.conformance.handlers import SECOND, Create, CreatesWindow, Recorder, at, event, job
 
 from amadou import Job, KeyedEvent, MemorySource, Subject, VectorizedHandler
 from amadou.errors import AmadouError, CallbackError
 from amadou_plugins.joins import AsOfJoin
 from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime import TestRun
-
-Create = Callable[..., Any]
-
-
-class CreatesWindow(Recorder):
-    """Creates a window for each event, and when the window is due.
-
-    :param create: creates the window
-    """
-
-    def __init__(self, create: Create = lambda **settings: TumblingWindow(10 * SECOND, **settings)) -> None:
-        self.create = create
-
-    def window(self) -> Any:
-        return self.create(name="created", on_close=self.closed)
-
-    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        self.window().add(subject, event)
-
-    def closed(self, subject: Subject, window: Window, value: Any) -> None:
-        self.report("closed", subject, window.start, value)
-
-    def on_recover_window(self, name: str, subject: Subject) -> Any:
-        return self.window()
 
 
 def tumbling(seconds: int, *value: Any, **more: Any) -> Create:
