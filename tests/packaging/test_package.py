@@ -79,7 +79,8 @@ def package() -> Path:
 
 
 def run(*command: str, **environment: str) -> str:
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
+    others = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "SPARK_HOME")
+    inherited = {name: value for name, value in os.environ.items() if name not in others}
     done = subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -98,7 +98,8 @@ def _check_program(python: str, made: Path, modules: str) -> None:
     """
     program = f"import {Path(PROGRAM).stem}"
     environment = {**os.environ, "PYTHONPATH": modules}
-    done = subprocess.run([python, "-c", program], cwd=made, env=environment, capture_output=True, text=True)
+    # without bytecode, which would be moved to the output directory
+    done = subprocess.run([python, "-B", "-c", program], cwd=made, env=environment, capture_output=True, text=True)
     error = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
     if done.returncode != 0 and not _IN_SPARK.search(error):
         raise ProjectError(
