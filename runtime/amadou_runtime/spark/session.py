@@ -53,6 +53,9 @@ _SQL_SETTINGS = {
     # Otherwise, a run that ends would plan one batch if a source does not support the trigger (Spark 4.0 and 4.1: every
     # source in Python), and no batch for the timers that this batch makes due.
     "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
+    # Spark 4.2 and newer otherwise end the run if a lost executor makes a task run again whose output differs from that
+    # of the first time, in any order. It always does: rows with a task's results contain how long the task took.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
 }
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _HDFS_WAIT = "spark.hadoop.dfs.client.block.write.locateFollowingBlock"
