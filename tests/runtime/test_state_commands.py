@@ -1,6 +1,7 @@
 """`amadou state`, `amadou rehearse` and `amadou reproduce --key` on savepoints."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -176,6 +177,8 @@ def rehearsed(shop: Path, change: Callable[[str], str], *more: str) -> tuple[int
     (shop / "new").mkdir(exist_ok=True)
     (shop / "new" / "newshop.py").write_text(change(JOB))
     sys.modules.pop("newshop", None)
+    # else Python would take the bytecode of code of the same size that was written in the same second
+    shutil.rmtree(shop / "new" / "__pycache__", ignore_errors=True)
     done = amadou("rehearse", "savepoint", "new/newshop.py", *more)
     return done.exit_code, " ".join(done.output.split())
 
