@@ -84,8 +84,11 @@ class Chromium:
         return self.driver.execute_script(script, *arguments)
 
     def text(self, selector: str = "body") -> str:
-        """Return the visible text of an element."""
-        return str(self.run("return document.querySelector(arguments[0]).innerText", selector))
+        """Return the visible text of an element as soon as it is there."""
+        script = "return document.querySelector(arguments[0])?.innerText"
+        texts: list[str | None] = []
+        self.wait(lambda: texts.append(self.run(script, selector)) or texts[-1] is not None)
+        return str(texts[-1])
 
     def wait(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
         """Wait until a condition holds, and return its value. It may use elements that the page replaces."""
