@@ -55,7 +55,9 @@ _SQL_SETTINGS = {
     "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
     # Spark 4.2 and newer otherwise end the run if a lost executor makes a task run again whose output differs from that
     # of the first time, in any order. It always does: rows with a task's results contain how long the task took.
+    # Each of the two settings computes the checksum.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _HDFS_WAIT = "spark.hadoop.dfs.client.block.write.locateFollowingBlock"
