@@ -21,6 +21,21 @@ ON_SPARK = {
     "spark-log-by-key": {"store": "log", "forms": ENTRY_PER_KEY},
 }
 """Stores on Spark, and the arguments of `SparkEngine`."""
+IN_ANY_FORM = {
+    "classes travel",
+    "dead letters of workers",
+    "errors of workers",
+    "lookups",
+    "order across partitions",
+    "references",
+    "secrets in workers",
+    "stages",
+    "values travel",
+    "windows in memory",
+}
+"""What Spark can change in the same way however the state of a key group is stored: these cases are in one form of the
+log, and in the other with `scripts/qualify`.
+"""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -42,7 +57,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and item.path.parent == HERE and hasattr(item, "callspec"):
             params = {value for value in item.callspec.params.values() if isinstance(value, str)}
-            if params & {"spark", *ON_SPARK} and item.get_closest_marker("on_spark") is None:
+            reason = item.get_closest_marker("on_spark")
+            excluded = {"spark", *ON_SPARK} if reason is None else set()
+            if reason is not None and reason.args[0] in IN_ANY_FORM:
+                excluded = {"spark-log-by-key"}
+            if params & excluded:
                 item.add_marker(pytest.mark.qualify)
 
 

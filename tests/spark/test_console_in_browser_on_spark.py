@@ -81,6 +81,7 @@ def test_a_key_is_found_while_the_job_runs_and_after_a_restart(
         assert chromium.path == "/state?key=k0"
 
 
+@pytest.mark.qualify  # test_stored_runs.py has this test without a browser
 def test_a_dead_letter_leads_to_a_test_that_fails_with_its_error(
     tmp_path: Path, spark: Any, chromium: Chromium
 ) -> None:

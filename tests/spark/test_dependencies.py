@@ -97,6 +97,7 @@ def lines(directory: Path, port: str) -> list[Any]:
     )
 
 
+@pytest.mark.qualify  # conformance/test_dependencies.py has this for test runs
 def test_runs_that_fail_and_are_resumed_have_the_outputs_of_a_test_run(spark: Any, tmp_path: Path) -> None:
     test = TestRun(job(tmp_path))
     for step in range(len(STEPS)):

@@ -107,6 +107,7 @@ def lines_of_failure(path: Path, *options: str) -> list[dict[str, Any]]:
     return lines
 
 
+@pytest.mark.qualify  # starts a program; tests/runtime/test_json_logs.py has the lines without Spark
 @pytest.mark.needs_spark(4)
 def test_lines_of_workers_of_java_and_of_the_error_have_the_job_and_its_batch_and_stage(
     tmp_path: Path, spark: Any

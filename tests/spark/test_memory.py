@@ -100,6 +100,7 @@ def feeding(spark: Any, directory: Path, handler: Handler) -> Iterator[Feed]:
         feed.running.stop()
 
 
+@pytest.mark.qualify  # conformance/test_windows.py has this for test runs
 def test_windows_in_memory_have_results_while_their_run_lasts(spark: Any, tmp_path: Path) -> None:
     with feeding(spark, tmp_path, OneByOne()) as feed:
         for second in range(3):

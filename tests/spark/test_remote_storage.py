@@ -142,6 +142,7 @@ def test_a_batch_that_is_processed_again_replaces_its_files(
     assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 
+@pytest.mark.qualify  # plugins/test_parquet.py has this for local files
 @mainly("s3")
 def test_parquet_files_are_partitioned_and_joined(place: RemoteDirectory, spark: Any) -> None:
     bring(place, 1, "a", "b", "a", "c")

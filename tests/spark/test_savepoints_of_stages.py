@@ -149,6 +149,7 @@ def test_a_savepoint_of_a_checkpoint_is_read_by_test_runs(place: Place, state: s
         once(place.job(key_groups=4), tmp_path / "other", from_savepoint=str(tmp_path / "savepoint"))
 
 
+@pytest.mark.qualify  # test_rescaling.py has this for one stage
 def test_a_batch_that_was_not_completed_is_processed_once_after_rescaling(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,29 +38,31 @@ def submitted() -> tuple[list[str], dict[str, str]]:
 
 
 @pytest.mark.needs_spark(4)
-def test_sigusr1_takes_a_savepoint_and_sigterm_to_all_processes_ends_the_run_after_the_batch(tmp_path: Path) -> None:
-    with begun(tmp_path, *OWN, *JSON, "--savepoint-dir", str(tmp_path / "asked"), first="first") as started:
-        wait_while_running(started, tmp_path, lambda: any(tmp_path.glob("checkpoint/commits/[0-9]*")))
-        started.send_signal(signal.SIGUSR1)
-        wait_while_running(started, tmp_path, lambda: any(tmp_path.glob("asked/*/savepoint.json")))
-        bring(tmp_path, "wait")
-        wait_while_running(started, tmp_path, (tmp_path / "here").exists)
-        os.killpg(started.pid, signal.SIGTERM)
-        let_go(tmp_path, started)
-        assert started.wait(PATIENCE) == 0, log(tmp_path)
-    assert texts(tmp_path) == ["first", "wait"]
-    (path,) = (tmp_path / "asked").iterdir()
-    Savepoint(path).verify()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.qualify)])
-def test_spark_submit_ends_after_the_batch(
+def test_spark_submit_takes_a_savepoint_at_sigusr1_and_ends_after_the_batch(
     number: signal.Signals, submitted: tuple[list[str], dict[str, str]], tmp_path: Path
 ) -> None:
     command, environment = submitted
-    with in_a_batch(tmp_path, *command, *JSON, **environment) as started:
+    savepoints = tmp_path / "asked"
+    with begun(tmp_path, *command, *JSON, "--savepoint-dir", str(savepoints), first="first", **environment) as started:
+        wait_while_running(started, tmp_path, lambda: any(tmp_path.glob("checkpoint/commits/[0-9]*")))
+        os.kill(python_of(started), signal.SIGUSR1)
+        wait_while_running(started, tmp_path, lambda: any(savepoints.glob("*/savepoint.json")))
+        bring(tmp_path, "wait")
+        wait_while_running(started, tmp_path, (tmp_path / "here").exists)
         # Ctrl-C goes to all processes, and the program that started spark-submit knows only its Java process.
         (os.killpg if number == signal.SIGINT else os.kill)(started.pid, number)
+        let_go(tmp_path, started)
+        assert started.wait(PATIENCE) == 0, log(tmp_path)
+    assert texts(tmp_path) == ["first", "wait"]
+    (path,) = savepoints.iterdir()
+    Savepoint(path).verify()
+
+
+@pytest.mark.qualify
+def test_sigterm_to_all_processes_of_a_program_ends_the_run_after_the_batch(tmp_path: Path) -> None:
+    with in_a_batch(tmp_path, *OWN, *JSON) as started:
+        os.killpg(started.pid, signal.SIGTERM)
         let_go(tmp_path, started)
         assert started.wait(PATIENCE) == 0, log(tmp_path)
     assert texts(tmp_path) == ["wait"]
@@ -202,6 +204,12 @@ def in_a_batch(place: Path, *command: str, last: str = "", **environment: str) -
     with begun(place, *command, first=f"wait\n{last}" if last else "wait", **environment) as started:
         wait_while_running(started, place, (place / "here").exists)
         yield started
+
+
+def python_of(started: subprocess.Popen[bytes]) -> int:
+    """The driver's process, which spark-submit starts."""
+    (python,) = (pid for pid in descendants(started.pid) if command_of(pid).startswith(f"{sys.executable} {JOB} "))
+    return python
 
 
 def kill_java(started: subprocess.Popen[bytes]) -> None:

@@ -130,6 +130,7 @@ def test_a_run_that_ends_while_batches_are_due_warns(spark: Any, caplog: pytest.
     assert is_warned != wakes_while_ending()
 
 
+@pytest.mark.qualify  # conformance/test_replay.py has this for one stage
 def test_the_dead_letters_of_each_stage_are_replayed_into_it_once(spark: Any, tmp_path: Path) -> None:
     checkpoint, source = str(tmp_path / "checkpoint"), MemorySource(VIEWS)
     failing, fixed = MemorySink(), MemorySink()
