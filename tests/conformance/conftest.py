@@ -25,6 +25,7 @@ IN_ANY_FORM = {
     "classes travel",
     "dead letters of workers",
     "errors of workers",
+    "given state",
     "lookups",
     "order across partitions",
     "references",

@@ -68,7 +68,7 @@ def test_a_timer_of_a_reprocessed_batch_emits_its_output_once(test_run: MakeRun)
     assert [seen[0] for seen in run.run().records("seen")] == ["event", "timer", "event"]
 
 
-@pytest.mark.on_spark("restart")
+@pytest.mark.on_spark("given state")
 def test_a_test_run_can_set_state_and_timers_before_the_first_batch(test_run: MakeRun) -> None:
     run = test_run(job(StateMethods()))
     run.set_state(StateMethods.total, "k", 41).set_state("lists", "k", {"a": [1]}).set_state("history", "other", [[7]])
@@ -97,7 +97,7 @@ def test_a_test_run_can_clear_all_state_of_a_key(test_run: MakeRun) -> None:
     assert run.end_batch().run().keys() == ["other"]  # a default that was written is stored
 
 
-@pytest.mark.on_spark("restart")
+@pytest.mark.on_spark("given state")
 def test_a_test_run_continues_from_a_snapshot(test_run: MakeRun) -> None:
     first = test_run(job(Counter()), processing_time=at(7))
     first.add_record(event(0)).add_watermark(at(99)).run()

@@ -102,7 +102,7 @@ def test_state_is_readable_after_adding_or_removing_attributes_or_widening_a_uni
     assert restarted_with(test_run, Changed()).run().records("results") == [[ada, {"a": ada}, [ada], 5]]
 
 
-@pytest.mark.on_spark("restart")
+@pytest.mark.on_spark("classes travel")
 @pytest.mark.rule(17)
 def test_migrations_convert_state_from_version_to_version(test_run: MakeRun) -> None:
     result = restarted_with(test_run, Migrated(), MigratedAgain()).run()
@@ -246,7 +246,7 @@ class FailingMigration(StoresOld):
     number = ValueSpec(int, version=1, migrate=lambda stored, _: 1 // 0)
 
 
-@pytest.mark.on_spark("crash")
+@pytest.mark.on_spark("classes travel")
 @pytest.mark.rule(17)
 def test_a_failing_migration_leaves_the_state_to_the_previous_code(test_run: MakeRun) -> None:
     run = restarted_with(test_run)

@@ -136,6 +136,7 @@ def test_windows_in_memory_close_when_a_run_is_flushed(spark: Any, tmp_path: Pat
     assert (summary.counts.counters, summary.counts.keys) == ({}, 0)
 
 
+@pytest.mark.qualify  # test_idle.py has this for timers, conformance/test_windows.py without Spark
 def test_windows_in_memory_close_when_the_stream_is_idle(spark: Any) -> None:
     sink = MemorySink()
     source = MemorySource(lines(59).splitlines())

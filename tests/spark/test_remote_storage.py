@@ -114,6 +114,7 @@ def test_hdfs_replaces_a_file_at_once(scheme: str, hdfs: str, spark: Any, monkey
     assert (place.read("file"), place.names()) == (b"second", ["file"])
 
 
+@pytest.mark.qualify  # `scripts/qualify remote` kills such runs
 @mainly("hdfs")
 def test_a_batch_that_is_processed_again_replaces_its_files(
     place: RemoteDirectory, spark: Any, monkeypatch: pytest.MonkeyPatch

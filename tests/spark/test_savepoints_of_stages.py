@@ -34,6 +34,7 @@ def once(job: Job, checkpoint: Path, partitions: int = 2, **more: Any) -> None:
     run(job, checkpoint=str(checkpoint), trigger="available-now", conf=conf, **more)
 
 
+@pytest.mark.qualify  # runtime/test_savepoints_of_stages.py has this without Spark
 def test_a_job_that_gains_and_loses_a_stage_has_the_outputs_of_an_uninterrupted_one(tmp_path: Path, spark: Any) -> None:
     place, script = Place(tmp_path), steps(random.Random(2), 3)
     first, second = (tmp_path / f"checkpoint-{number}" for number in range(2))
