@@ -20,18 +20,15 @@ from typing import Any
 from uuid import uuid4
 
 import report
-from attrs import evolve
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from events import DISORDER_SECONDS, ClosedMinutes, Tally, row_of, view_line, views
 from machine import heading, machine
-from peers import Batch, batches_of, example_job, run_query
+from peers import Batch, example_job, run_job, run_query
 from report import Run
 from rich.console import Console
 from sessions import WARM_UP_BATCHES, WARM_UP_EVENTS, WARM_UP_KEYS, OwnSession
 from throughput import ABOUT_RUNS, add_measuring_options
-
-from amadou import BatchReport, hookimpl
 
 PARTITIONS = 4
 SPARK_KAFKA = (
@@ -100,12 +97,10 @@ def process_topic(
 
 def run_amadou(spark: Any, kafka: str, incoming: str, outgoing: str, events: int, checkpoint: Path) -> list[Batch]:
     """Run the handler of the tumbling-window example."""
-    import amadou_runtime
     from amadou import Job
     from amadou_plugins.connectors import KafkaSink, KafkaSource
 
     handler = example_job().handler
-    counts = EventCounts()
     source = KafkaSource(incoming, kafka, max_records_per_batch=events, key_event=KeyedByValue(handler.key_event))
     job = Job(
         "benchmark",
@@ -113,23 +108,9 @@ def run_amadou(spark: Any, kafka: str, incoming: str, outgoing: str, events: int
         sources={"views": source},
         sinks={"sums": KafkaSink(outgoing, kafka)},
         watermark_delay=DISORDER_SECONDS,
-        plugins=[counts],
     )
-    running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
-    running.await_termination()
     # batches differ in size: the source first reads the partitions that are behind in event time
-    return [evolve(batch, events=counts.by_batch.get(batch.number, 0)) for batch in batches_of(running.query)]
-
-
-class EventCounts:
-    """Records the number of events in each batch. Spark counts the ranges of records that the source has planned."""
-
-    def __init__(self) -> None:
-        self.by_batch: dict[int, int] = {}
-
-    @hookimpl
-    def amadou_batch_completed(self, batch: BatchReport) -> None:
-        self.by_batch[batch.number] = batch.counts.events
+    return run_job(spark, job, checkpoint)
 
 
 class KeyedByValue:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from attrs import frozen
+from attrs import evolve, frozen
 from events import DISORDER_SECONDS
+
+from amadou import BatchReport, FromPort, Job, hookimpl
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "tumbling_window"
 MINUTE = 60_000
@@ -23,7 +25,7 @@ MINUTE = 60_000
 class Batch:
     """A micro-batch as Spark reports it.
 
-    :param events: number of rows from the source; 0 in a no-data batch
+    :param events: number of records from the sources; 0 in a no-data batch
     :param started: Unix time of its start
     :param cpu: seconds of CPU time of the session's processes during the batch; 0 if it was not measured
     """
@@ -112,8 +114,6 @@ def run_handler(
 
     :param state: the store, as in `Job(state=...)`
     """
-    import amadou_runtime
-    from amadou import Job
     from amadou_plugins.connectors import JsonLinesSink, LinesSource
 
     job = Job(
@@ -125,9 +125,41 @@ def run_handler(
         state=state,
         plugins=plugins,
     )
-    running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
+    return run_job(spark, job, checkpoint)
+
+
+def run_job(spark: Any, job: Job, checkpoint: Path) -> list[Batch]:
+    """Run a job of amadou over the available input."""
+    import amadou_runtime
+
+    records = RecordCounts(job)
+    counted = evolve(job, plugins=[*job.plugins, records])
+    running = amadou_runtime.start(counted, spark, checkpoint=str(checkpoint), trigger="available-now")
     running.await_termination()
-    return batches_of(running.query)
+    return batches_of(running.query, records.by_batch)
+
+
+class RecordCounts:
+    """A plugin that counts the records that a job reads in each batch: of amadou's sources, Spark counts files, or
+    ranges of records. Values that one stage passes to another do not count.
+
+    :ivar by_batch: number of records by number of the batch
+    """
+
+    def __init__(self, job: Job) -> None:
+        stages = (job.stages or {}).items()
+        self._fed = {
+            f"{stage}.{name}"
+            for stage, each in stages
+            for name, source in each.sources.items()
+            if isinstance(source, FromPort)
+        }
+        self.by_batch: dict[int, int] = {}
+
+    @hookimpl
+    def amadou_batch_completed(self, batch: BatchReport) -> None:
+        read = (count for source, count in batch.counts.records.items() if source not in self._fed)
+        self.by_batch[batch.number] = sum(read)
 
 
 def run_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
@@ -218,20 +250,15 @@ def run_query(writer: Any, checkpoint: Path) -> list[Batch]:
     return batches_of(query)
 
 
-def batches_of(query: Any, python_sources: bool = False) -> list[Batch]:
+def batches_of(query: Any, records: Mapping[int, int] | None = None) -> list[Batch]:
     """Return the batches of a query, as reported by Spark.
 
-    :param python_sources: `True` to count the rows of Python sources, such as amadou's source for Kafka. By default,
-        they do not count, since rows of the source that triggers batches of idle jobs are not events
+    :param records: number of records by number of the batch; by default, the number of rows that Spark has counted
     """
     return [
         Batch(
             progress.batchId,
-            sum(
-                source.numInputRows
-                for source in progress.sources
-                if python_sources or "Python" not in source.description
-            ),
+            progress.numInputRows if records is None else records.get(progress.batchId, 0),
             datetime.fromisoformat(progress.timestamp).timestamp(),
             progress.durationMs["triggerExecution"] / 1000,
         )

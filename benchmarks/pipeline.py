@@ -24,12 +24,11 @@ from attrs import frozen
 from connectors import new_topic
 from events import DISORDER_SECONDS, Dataset, dataset
 from machine import heading, machine
-from peers import EXAMPLE, Batch, batches_of, parsed_views, run_query
+from peers import EXAMPLE, Batch, parsed_views, run_job, run_query
 from report import micros, with_data
 from sessions import WARM_UP_BATCHES, WARM_UP_EVENTS, WARM_UP_KEYS, OwnSession, fastest_settings, label_of
 from throughput import ABOUT_RUNS, add_measuring_options, names_of
 
-import amadou_runtime
 from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, ReferenceSpec, SinkSpec, Stage, Subject
 from amadou_plugins.aggregates import Sum
 from amadou_plugins.connectors import JsonLinesSink, KafkaRecord, KafkaSink, KafkaSource, LinesSource
@@ -92,13 +91,6 @@ class Unread(Referring):
         return subject.key == ALL
 
 
-def run_job(spark: Any, work: Path, job: Job) -> Any:
-    """Run a job over the available input. Return the query."""
-    running = amadou_runtime.start(job, spark, checkpoint=str(work / f"checkpoint-{job.name}"), trigger="available-now")
-    running.await_termination()
-    return running.query
-
-
 def lines(data: Dataset) -> LinesSource:
     return LinesSource(str(data.directory), max_files_per_batch=1)
 
@@ -118,7 +110,7 @@ def counts(
     sinks = {"sums": JsonLinesSink(str(work / "output"))}
     sources = {"views": lines(data), **sources}
     job = Job("counts", handler or ViewsPerMinute(), sources, sinks, watermark_delay=DISORDER_SECONDS, state=state)
-    return [batches_of(run_job(spark, work, job))]
+    return [run_job(spark, job, work / "checkpoint")]
 
 
 def totals(spark: Any, data: Dataset, work: Path, *, in_windows: bool) -> list[list[Batch]]:
@@ -135,7 +127,8 @@ def totals(spark: Any, data: Dataset, work: Path, *, in_windows: bool) -> list[l
         {"sums": FromPort("counts", "sums")},
         {port: JsonLinesSink(str(work / "output"))},
     )
-    return [batches_of(run_job(spark, work, Job("totals", stages={"counts": first, "totals": second})))]
+    job = Job("totals", stages={"counts": first, "totals": second})
+    return [run_job(spark, job, work / "checkpoint")]
 
 
 def topic(spark: Any, data: Dataset, work: Path) -> list[list[Batch]]:
@@ -146,10 +139,7 @@ def topic(spark: Any, data: Dataset, work: Path) -> list[list[Batch]]:
     first = Job("counts", ViewsPerMinute(), {"views": lines(data)}, {"sums": sink}, watermark_delay=DISORDER_SECONDS)
     source = KafkaSource(between, kafka, max_records_per_batch=data.expected.rows // (data.batches - 1))  # a minute
     second = Job("totals", Totals(), {"sums": source}, {"sums": JsonLinesSink(str(work / "output"))})
-    return [
-        batches_of(run_job(spark, work, first)),
-        batches_of(run_job(spark, work, second), python_sources=True),
-    ]
+    return [run_job(spark, job, work / f"checkpoint-{job.name}") for job in (first, second)]
 
 
 def spark_sql(spark: Any, data: Dataset, work: Path, chained: bool) -> list[list[Batch]]:

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from memory import MemoryUse, MemoryWatch
-from peers import Batch, batches_of
+from peers import Batch, RecordCounts, batches_of
 from state_jobs import SCHEMA, Case, TallySink
 
 _POLL = 1.0
@@ -52,14 +52,14 @@ class Store:
         with MemoryWatch(spark) as memory:
             started = time.time()
             run = self._run_amadou if self.peer == "amadou" else self._run_spark_sql
-            query = run(spark, on_progress)
+            query, records = run(spark, on_progress)
         begun = query.recentProgress[0]
         first = (
             datetime.fromisoformat(begun.timestamp).timestamp() - started + begun.durationMs["triggerExecution"] / 1000
         )
-        return FinishedRun(batches_of(query), first, memory.use)
+        return FinishedRun(batches_of(query, records), first, memory.use)
 
-    def _run_amadou(self, spark: Any, on_progress: OnProgress) -> Any:
+    def _run_amadou(self, spark: Any, on_progress: OnProgress) -> tuple[Any, dict[int, int]]:
         import amadou_runtime
         from amadou import Job
         from amadou_plugins.connectors import LinesSource
@@ -72,6 +72,8 @@ class Store:
             sinks={"results": sink} if self.case.has_windows else {},
             state=self.state,
         )
+        records = RecordCounts(job)
+        job = evolve(job, plugins=[records])
         running = amadou_runtime.start(job, spark, checkpoint=str(self.checkpoint), trigger="available-now")
         while not running.await_termination(_POLL):
             on_progress(running.summary.batches)
@@ -82,9 +84,9 @@ class Store:
         if self.case.has_timers:
             self.found["timers fired"] += counts.timers_fired
             self.found["timers pending"] = counts.timers_pending
-        return running.query
+        return running.query, records.by_batch
 
-    def _run_spark_sql(self, spark: Any, on_progress: OnProgress) -> Any:
+    def _run_spark_sql(self, spark: Any, on_progress: OnProgress) -> tuple[Any, None]:
         from pyspark.sql.functions import from_json
 
         assert self.case.query is not None
@@ -100,7 +102,7 @@ class Store:
             if not self.case.has_windows:
                 self.found["events"] += progress.numInputRows
                 self.found["keys"] = progress.stateOperators[0].numRowsTotal
-        return query
+        return query, None
 
 
 def every_few_seconds(report: OnProgress) -> OnProgress:
