@@ -34,8 +34,8 @@ IN_ANY_FORM = {
     "values travel",
     "windows in memory",
 }
-"""What Spark can change in the same way however the state of a key group is stored: these cases are in one form of the
-log, and in the other with `scripts/qualify`.
+"""What Spark can change in the same way however the state of a key group is stored: on Spark, these cases have an entry
+per key in the log, and one entry with `scripts/qualify`. Most tests of runs on Spark have one entry.
 """
 
 
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             reason = item.get_closest_marker("on_spark")
             excluded = {"spark", *ON_SPARK} if reason is None else set()
             if reason is not None and reason.args[0] in IN_ANY_FORM:
-                excluded = {"spark-log-by-key"}
+                excluded = {"spark-log-packed"}
             if params & excluded:
                 item.add_marker(pytest.mark.qualify)
 
