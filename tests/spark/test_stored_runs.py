@@ -4,7 +4,6 @@ import json
 import shutil
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from tests.waits import wait_for
 from amadou import Job
 from amadou.errors import CallbackError
 from amadou_plugins.console import Console
-from amadou_runtime import run, start
+from amadou_runtime import start
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.history import read_history
@@ -45,8 +44,8 @@ def job_of(shop: Shop, **settings: Any) -> Job:
 
 
 @contextmanager
-def running(shop: Shop, spark: Any) -> Iterator[tuple[Any, Browser]]:
-    console = Console()
+def running(shop: Shop, spark: Any, *, actions: bool = False) -> Iterator[tuple[Any, Browser]]:
+    console = Console(actions=actions)
     job = job_of(shop, plugins=[console])
     found = start(job, spark, checkpoint=str(shop.checkpoint), trigger="0 seconds", params=shop.params)
     try:
@@ -140,16 +139,13 @@ def test_a_run_that_was_killed_has_a_history(shop: Shop, spark: Any, tmp_path: P
 
 def test_a_run_is_stopped_and_saved_from_its_console(shop: Shop, spark: Any) -> None:
     shop.add(order("a", cents=3))
-    console = Console(actions=True)
-    settings = {"checkpoint": str(shop.checkpoint), "params": shop.params, "trigger": "0 seconds"}
-    with ThreadPoolExecutor() as threads:
-        ended = threads.submit(run, job_of(shop, plugins=[console]), **settings)
-        wait_for(lambda: console.url is not None, has_ended=ended.done)
-        browser = At(str(console.url))
+    arguments = ("run", "customers.py", "-p", f"ORDERS={shop.orders}", "--checkpoint", "state", "--trigger", "1 second")
+    with shop.program(*arguments, "--console", "--console-actions") as (process, url):
+        browser = At(url)
         bearer = {"Authorization": f"Bearer {browser.token}"}
         wait_for(lambda: browser.document("overview")["totals"]["events"] == 1)
         status, _, text = browser.ask("/api/v1/savepoint", "POST", **bearer)
         assert (status, str(shop.checkpoint / "savepoints") in text) == (200, True)
         wait_for(lambda: list(shop.checkpoint.glob("savepoints/*/savepoint.json")) != [])
         assert browser.ask("/api/v1/stop", "POST", **bearer)[0] == 200
-        assert ended.result(180).counts.events == 1
+        assert process.wait(180) == 0
