@@ -30,6 +30,8 @@ from rich.console import Console
 from sessions import WARM_UP_BATCHES, WARM_UP_EVENTS, WARM_UP_KEYS, OwnSession
 from throughput import ABOUT_RUNS, add_measuring_options
 
+from amadou import Job
+
 PARTITIONS = 4
 SPARK_KAFKA = (
     # The newest version for which Maven Central has all artifacts; runs on Spark 4.3.0.
@@ -97,7 +99,6 @@ def process_topic(
 
 def run_amadou(spark: Any, kafka: str, incoming: str, outgoing: str, events: int, checkpoint: Path) -> list[Batch]:
     """Run the handler of the tumbling-window example."""
-    from amadou import Job
     from amadou_plugins.connectors import KafkaSink, KafkaSource
 
     handler = example_job().handler

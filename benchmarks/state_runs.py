@@ -13,6 +13,8 @@ from memory import MemoryUse, MemoryWatch
 from peers import Batch, RecordCounts, batches_of
 from state_jobs import SCHEMA, Case, TallySink
 
+from amadou import Job
+
 _POLL = 1.0
 _BETWEEN_LINES = 15
 
@@ -61,7 +63,6 @@ class Store:
 
     def _run_amadou(self, spark: Any, on_progress: OnProgress) -> tuple[Any, dict[int, int]]:
         import amadou_runtime
-        from amadou import Job
         from amadou_plugins.connectors import LinesSource
 
         sink = TallySink()

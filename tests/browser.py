@@ -85,10 +85,9 @@ class Chromium:
 
     def text(self, selector: str = "body") -> str:
         """Return the visible text of an element as soon as it is there."""
-        script = "return document.querySelector(arguments[0])?.innerText"
-        texts: list[str | None] = []
-        self.wait(lambda: texts.append(self.run(script, selector)) or texts[-1] is not None)
-        return str(texts[-1])
+        script = "const found = document.querySelector(arguments[0]); return found && [found.innerText]"
+        (text,) = self.wait(lambda: self.run(script, selector))
+        return str(text)
 
     def wait(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
         """Wait until a condition holds, and return its value. It may use elements that the page replaces."""

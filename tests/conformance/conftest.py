@@ -54,16 +54,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave cases on Spark to `scripts/qualify` unless a mark says what Spark can change."""
+    """Leave cases on Spark to `scripts/qualify` unless a mark says what Spark can change, and how state is stored can
+    matter.
+    """
     for item in items:
         if isinstance(item, pytest.Function) and item.path.parent == HERE and hasattr(item, "callspec"):
             params = {value for value in item.callspec.params.values() if isinstance(value, str)}
-            reason = item.get_closest_marker("on_spark")
-            excluded = {"spark", *ON_SPARK} if reason is None else set()
-            if reason is not None and reason.args[0] in IN_ANY_FORM:
-                excluded = {"spark-log-packed"}
-            if params & excluded:
+            if params & left_out(item.get_closest_marker("on_spark")):
                 item.add_marker(pytest.mark.qualify)
+
+
+def left_out(mark: pytest.Mark | None) -> set[str]:
+    """Return the names of the stores on which a case runs only with `scripts/qualify`."""
+    if mark is None:
+        return {"spark", *ON_SPARK}
+    (reason,) = mark.args
+    return {"spark-log-packed"} if reason in IN_ANY_FORM else set()
 
 
 @pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
