@@ -8,7 +8,7 @@ one of the stores, with small or large key groups. Some faults come one after an
   cluster   the same on a standalone cluster, and kills of executors and of the cluster's workers
   remote    kills of runs whose source, sink and checkpoint are on HDFS, on S3, and on a file system that cannot
             replace files
-  outages   the Kafka broker is stopped or killed, the database is stopped, and they are started again
+  outages   the Kafka broker or the database is stopped or killed, and started again
   disk      the disk with checkpoint and outputs is full, or becomes read-only
   clock     the clock of all processes jumps by an hour, with the package faketime
   rescale   a checkpoint is rescaled or moved to the other store, and this command is killed
@@ -92,9 +92,10 @@ def _own_services(drawn: random.Random, directory: Path, stack: ExitStack) -> tu
 
     kafka, postgres = own("kafka"), own("postgres")
     login = KafkaLogin(*(kafka.variables[f"AMADOU_KAFKA{name}"] for name in ("_SASL", "_USER", "_PASSWORD")))
-    broker = outer_faults.outage(kafka, "broker", kills=True)
-    kinds = {"broker": broker, "database": outer_faults.outage(postgres, "database", kills=False)}
-    return {"kafka": kafka.address, "login": login, "postgres": postgres.url}, kinds
+    kinds = [outer_faults.outage(kafka, "broker"), outer_faults.crash(kafka, "broker")]
+    kinds += [outer_faults.outage(postgres, "database"), outer_faults.crash_of_database(postgres)]
+    own_kinds = {kind.name: kind for kind in kinds}
+    return {"kafka": kafka.address, "login": login, "postgres": postgres.url}, own_kinds
 
 
 def _small_disk(drawn: random.Random, directory: Path, stack: ExitStack) -> tuple[dict[str, Any], dict[str, Fault]]:
@@ -124,7 +125,10 @@ PARTS = {
         ("driver", "jvm", "driver and jvm", "commit", "commit"), FILES, (FILES,), ("hdfs", "s3"), prepare=_on_remote
     ),
     "outages": Part(
-        ("broker", "database"), ("kafka",), (("once", "postgres"), ("kafka", "postgres")), prepare=_own_services
+        ("broker", "killed broker", "database", "killed database"),
+        ("kafka",),
+        (("once", "postgres"), ("kafka", "postgres")),
+        prepare=_own_services,
     ),
     "disk": Part(("full disk", "read-only disk"), FILES, (FILES,), (), prepare=_small_disk),
     # without Kafka: under libfaketime, the waits of librdkafka do not end, or end at once

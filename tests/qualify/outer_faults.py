@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,6 +14,9 @@ from tests.qualify.faults import Fault, end_of
 from tests.services import OwnService
 from tests.waits import wait_for
 
+PATIENCE = 600
+LOST_STAGED = "amadou.staging has "
+"""The beginning of the error of a run whose staged rows PostgreSQL has lost."""
 AMADOU = [sys.executable, "-c", "from amadou_runtime.command.cli import app; app()"]
 
 
@@ -142,17 +145,37 @@ READ_ONLY_DISK = Fault("read-only disk", _forbid_writing, ends_run=True)
 RESCALE = Fault("rescaling", _rescale, ends_run=True)
 
 
-def outage(service: OwnService, name: str, *, kills: bool) -> Fault:
-    """Stop a service, and start it again some seconds later.
+def outage(service: OwnService, name: str) -> Fault:
+    """Stop a service, and start it again some seconds later."""
+    return Fault(name, lambda run: _away(service.stop, service, run))
 
-    :param kills: `True` to kill it in half of the cases. A killed PostgreSQL may lose what is staged, and the run fails
-    """
 
-    def cut(run: FaultedRun) -> str:
-        killed, seconds = kills and run.drawn.random() < 0.5, run.drawn.uniform(1, 8)
-        service.kill() if killed else service.stop()
-        time.sleep(seconds)
-        service.start()
-        return f"{'killed' if killed else 'stopped'} for {seconds:.1f} s"
+def crash(service: OwnService, name: str) -> Fault:
+    """Kill a service, and start it again some seconds later."""
+    return Fault(f"killed {name}", lambda run: _away(service.kill, service, run))
 
-    return Fault(name, cut)
+
+def crash_of_database(service: OwnService) -> Fault:
+    """Kill PostgreSQL, which may lose what is staged. If the run has not failed, stop it after its next batch."""
+
+    def kill(run: FaultedRun) -> str:
+        done = _away(service.kill, service, run)
+        completed, program = run.completed, run.running
+        assert program is not None
+        wait_for(lambda: program.has_ended or run.completed > completed, lambda: program.log, patience=PATIENCE)
+        if not program.has_ended:
+            program.stop(signal.SIGTERM)
+            return done
+        assert program.wait() == 1, program.log
+        assert LOST_STAGED in program.log, program.log
+        return f"{done}, which lost what was staged"
+
+    return Fault("killed database", kill, ends_run=True)
+
+
+def _away(end: Callable[[], None], service: OwnService, run: FaultedRun) -> str:
+    seconds = run.drawn.uniform(1, 8)
+    end()
+    time.sleep(seconds)
+    service.start()
+    return f"for {seconds:.1f} s"
