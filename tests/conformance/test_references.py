@@ -643,6 +643,7 @@ def test_a_reprocessed_batch_notifies_keys_of_changed_rows_once(
     assert seen(tmp_path) == [("x", ["a"], [2]), ("x", ["a"], [3])]
 
 
+@pytest.mark.qualify  # test_reference_entries_move_between_engines_and_survive_rescaling has this for entries
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
 def test_keys_are_notified_of_changed_rows_after_rescaling_and_from_a_savepoint(spark: Any, tmp_path: Path) -> None:

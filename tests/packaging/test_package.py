@@ -500,6 +500,7 @@ def test_if_a_command_fails_without_an_error_its_last_line_is_shown() -> None:
         packed_environment._run("pip install", sys.executable, "-c", script)
 
 
+@pytest.mark.qualify  # tests above run the script and the packed modules, and pack an environment
 @pytest.mark.spark
 def test_the_script_runs_the_example_with_the_python_of_the_environment_that_it_unpacks(tmp_path: Path) -> None:
     spark_home = Path(pytest.importorskip("pyspark").__file__).parent

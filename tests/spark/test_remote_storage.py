@@ -228,7 +228,12 @@ def test_a_missing_savepoint_is_an_error(place: RemoteDirectory, spark: Any) -> 
         ),
         (
             "no-server",
-            {"endpoint": "http://127.0.0.1:9", "attempts.maximum": "1", "retry.limit": "1"},
+            {
+                "endpoint": "http://127.0.0.1:9",
+                "attempts.maximum": "1",
+                "retry.limit": "1",
+                "retry.interval": "1ms",
+            },
             "check the address",
         ),
     ],
