@@ -114,8 +114,7 @@ def _soak(piece: Piece) -> str:
         f"From {options['source']} to {options['source']}, on the store `{options['store']}`, {options['pace']:,} "
         f"events in a batch; {_origin(piece)}, {piece['date']}, {piece['seconds']:,} seconds. Compared with the model: "
         f"{piece.get('results', 0):,} results, {differences}. The trend is that of the second half"
-        f"{'' if piece.get('is_judged', True) else '; the run is too short to be judged by it'}.\n\n"
-        + _table(columns, rows)
+        f"{'' if piece.get('is_judged', True) else '; the run is too short to be judged'}.\n\n" + _table(columns, rows)
     )
 
 

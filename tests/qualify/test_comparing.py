@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve
 from tests.qualify.counts import STAGES, Model, Sum, job_of
 from tests.qualify.faulted_run import FaultedRun, Setup
+from tests.qualify.soak import FLAT, Sample, growth
 from tests.qualify.systems import Systems
 
 from amadou_runtime import TestRun
@@ -49,3 +50,13 @@ def test_a_lost_a_doubled_and_a_wrong_result_are_seen(tmp_path: Path) -> None:
     assert compared([first, first, second, *others]) == (0, 1, 0)
     assert compared([evolve(first, sum=first.sum + 1), second, *others]) == (1, 0, 1)
     assert not run.outcome.is_right
+
+
+@pytest.mark.parametrize(("in_a_million", "is_flat"), [(0.0, True), (0.5, True), (20.0, False)])
+def test_a_size_that_is_cut_from_time_to_time_is_flat_and_one_that_also_grows_is_not(
+    in_a_million: float, is_flat: bool
+) -> None:
+    sizes = [100 + number % 7 * 10 + number * in_a_million / 6 for number in range(30)]
+    samples = [Sample(number, 0, 0, 0, 0, 0, size) for number, size in enumerate(sizes)]
+    assert (growth(samples, "checkpoint") <= FLAT) == is_flat
+    assert growth(samples, "java") == 0
