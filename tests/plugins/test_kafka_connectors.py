@@ -1,6 +1,7 @@
 import json
 import logging
 import pickle
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -784,6 +785,19 @@ def test_a_large_part_that_another_process_overtook_is_written_once(parts: Parts
     writer.write(parts.encoded("c") * 60_000)
     writer.finish()
     assert parts.names == "ab" + 60_000 * "c"
+
+
+def test_the_records_of_parts_that_another_process_overtook_are_freed_from_memory(parts: Parts) -> None:
+    parts.write(0, "a")
+    with another_process():
+        parts.write(1, "b")
+    values = parts.encoded("c" * 5000)
+    references = [sys.getrefcount(value) for value in values]
+    writer = parts.open(2)
+    writer.write(values)
+    writer.finish()
+    now = [sys.getrefcount(value) for value in values]
+    assert sum(count > before for count, before in zip(now, references, strict=True)) <= 1  # the last one
 
 
 def test_a_record_that_kafka_refuses_ends_the_run(parts: Parts) -> None:

@@ -114,6 +114,13 @@ class TransactionalWriter(SinkWriter):
         self._encoded_values.extend(encoded_values)
 
     def finish(self) -> None:
+        try:
+            self._write_once()
+        finally:
+            # confluent-kafka keeps some exceptions for ever, and with them all that their frames refer to
+            self._encoded_values.clear()
+
+    def _write_once(self) -> None:
         part, last = self._part, ""
         for _ in range(_MOST_TRANSACTIONS):
             transactions = _transactions(self._cluster, part)
