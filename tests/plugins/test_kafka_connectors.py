@@ -797,7 +797,9 @@ def test_the_records_of_parts_that_another_process_overtook_are_freed_from_memor
     writer.write(values)
     writer.finish()
     now = [sys.getrefcount(value) for value in values]
-    assert sum(count > before for count, before in zip(now, references, strict=True)) <= 1  # the last one
+    assert (
+        sum(count > before for count, before in zip(now, references, strict=True)) < 10
+    )  # not those that were being written
 
 
 def test_a_record_that_kafka_refuses_ends_the_run(parts: Parts) -> None:
