@@ -12,9 +12,9 @@ from pathlib import Path
 from tests.qualify.faulted_run import FaultedRun
 from tests.qualify.faults import Fault, end_of
 from tests.services import OwnService
+from tests.spark.programs import PATIENCE
 from tests.waits import wait_for
 
-PATIENCE = 600
 LOST_STAGED = "amadou.staging has "
 """The beginning of the error of a run whose staged rows PostgreSQL has lost."""
 AMADOU = [sys.executable, "-c", "from amadou_runtime.command.cli import app; app()"]

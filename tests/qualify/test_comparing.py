@@ -52,11 +52,11 @@ def test_a_lost_a_doubled_and_a_wrong_result_are_seen(tmp_path: Path) -> None:
     assert not run.outcome.is_right
 
 
-@pytest.mark.parametrize(("in_a_million", "is_flat"), [(0.0, True), (0.5, True), (20.0, False)])
+@pytest.mark.parametrize(("growth_per_sample", "is_flat"), [(0.0, True), (0.1, True), (3.0, False)])
 def test_a_size_that_is_cut_from_time_to_time_is_flat_and_one_that_also_grows_is_not(
-    in_a_million: float, is_flat: bool
+    growth_per_sample: float, is_flat: bool
 ) -> None:
-    sizes = [100 + number % 7 * 10 + number * in_a_million / 6 for number in range(30)]
+    sizes = [100 + number % 7 * 10 + number * growth_per_sample for number in range(30)]
     samples = [Sample(number, 0, 0, 0, 0, 0, size) for number, size in enumerate(sizes)]
     assert (growth(samples, "checkpoint") <= FLAT) == is_flat
     assert growth(samples, "java") == 0

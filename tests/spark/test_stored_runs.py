@@ -44,8 +44,8 @@ def job_of(shop: Shop, **settings: Any) -> Job:
 
 
 @contextmanager
-def running(shop: Shop, spark: Any, *, actions: bool = False) -> Iterator[tuple[Any, Browser]]:
-    console = Console(actions=actions)
+def running(shop: Shop, spark: Any) -> Iterator[tuple[Any, Browser]]:
+    console = Console()
     job = job_of(shop, plugins=[console])
     found = start(job, spark, checkpoint=str(shop.checkpoint), trigger="0 seconds", params=shop.params)
     try:
