@@ -708,18 +708,18 @@ def test_a_token_is_found_behind_the_open_transaction_of_another_part(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Producer({"bootstrap.servers": parts.server, "log_level": 0, "transactional.id": uuid4().hex})
-    original = transactions._Transactions.transaction
+    original = transactions._Transactions.write
 
-    def second(self: Any, number: int) -> Any:
+    def second(self: Any, *arguments: Any) -> None:
         other.init_transactions(PATIENCE)
         other.begin_transaction()
         for partition in range(16):
             other.produce(transactions.TOKENS_TOPIC, b'{"batch": 0}', b"other", partition)
         assert other.flush(PATIENCE) == 0
-        return original(self, number)
+        original(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(transactions._Transactions, "transaction", second)
+        patch.setattr(transactions._Transactions, "write", second)
         parts.write(0, "ab")
     forget()
     ended = threading.Timer(1, other.abort_transaction)
@@ -796,6 +796,7 @@ def test_the_records_of_parts_that_another_process_overtook_are_freed_from_memor
     writer = parts.open(2)
     writer.write(values)
     writer.finish()
+    del writer
     now = [sys.getrefcount(value) for value in values]
     assert (
         sum(count > before for count, before in zip(now, references, strict=True)) < 10

@@ -9,8 +9,8 @@ transaction of a writer that has died, and refuses to commit that of one that is
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NoReturn, TypeVar
 from uuid import uuid4
 
@@ -114,13 +114,6 @@ class TransactionalWriter(SinkWriter):
         self._encoded_values.extend(encoded_values)
 
     def finish(self) -> None:
-        try:
-            self._write_once()
-        finally:
-            # confluent-kafka keeps some exceptions for ever, and with them all that their frames refer to
-            self._encoded_values.clear()
-
-    def _write_once(self) -> None:
         part, last = self._part, ""
         for _ in range(_MOST_TRANSACTIONS):
             transactions = _transactions(self._cluster, part)
@@ -128,10 +121,7 @@ class TransactionalWriter(SinkWriter):
                 transactions.take_over()
                 if transactions.written >= part.number:
                     return
-                with transactions.transaction(part.number) as produce:
-                    for key, value in self._records(self._encoded_values):
-                        produce(self._topic, value, key)
-                    produce(TOKENS_TOPIC, orjson.dumps({"batch": part.number}), part.id.encode(), part.partition)
+                transactions.write(part.number, self._topic, self._records(self._encoded_values))
                 return
             except _LostError as error:
                 last = str(error)
@@ -189,11 +179,12 @@ class _Transactions:
         self._call(lambda: client.init_transactions(ANSWER_WITHIN))
         return client
 
-    @contextmanager
-    def transaction(self, number: int) -> Iterator[Callable[..., None]]:
-        """Begin a transaction, and yield a function that adds a record to it. Commit it at the end of the block.
+    def write(self, number: int, topic: str, records: Iterable[tuple[bytes | None, bytes]]) -> None:
+        """Write records and the token of a batch in a transaction.
 
         :param number: number of the batch
+        :param topic: the records' topic
+        :param records: pairs of key and value
         :raises _LostError: the transaction is lost; whether it has been committed is not known
         :raises SinkError: the cluster does not accept a record
         """
@@ -202,27 +193,39 @@ class _Transactions:
         self._failed = None
         try:
             self._call(self._client.begin_transaction)
-            yield self._produce
+            for key, value in records:
+                self._produce(topic, value, key)
+            token = orjson.dumps({"batch": number})
+            self._produce(TOKENS_TOPIC, token, self._part.id.encode(), self._part.partition)
             self._flush()
             self._call(lambda: self._client.commit_transaction(ANSWER_WITHIN))
             self.written = number
-        except KafkaException as error:
+            return
+        except BaseException as error:
+            failure = error
+        # Not in the handler: a call of confluent-kafka that fails there keeps the handled exception in memory for ever,
+        # and with it what its frames refer to, such as the records.
+        try:
             self._abort()
-            self._raise(error.args[0])
-        except BaseException:
-            self._abort()
-            raise
+            if isinstance(failure, KafkaException):
+                self._raise(failure.args[0])
+            raise failure
+        finally:
+            del failure
 
     def _produce(self, topic: str, value: bytes, key: bytes | None, partition: int = -1) -> None:
-        while True:
-            try:
-                self._client.produce(topic, value, key, partition)
-            except BufferError:
-                self._client.poll(_WAIT)
-            else:
-                break
+        while not self._enqueue(topic, value, key, partition):
+            self._client.poll(_WAIT)
         self._client.poll(0)
         self._check()
+
+    def _enqueue(self, *record: Any) -> bool:
+        """Add a record to the client's queue. Return `False` if the queue is full."""
+        try:
+            self._client.produce(*record)
+        except BufferError:
+            return False
+        return True
 
     def _flush(self) -> None:
         """Wait until all records have been sent."""
