@@ -28,6 +28,10 @@ from tests.spark.clusters import command_of, descendants, paths
 SAMPLES = 30
 AHEAD = 3
 """Batches for which there are events."""
+RETAINED = {"spark.sql.streaming.minBatchesToRetain": "10", "spark.sql.streaming.stateStore.maintenanceInterval": "10s"}
+"""Spark keeps this number of versions of the state, and removes others at this interval. With the defaults, 100 and a
+minute, the checkpoint's size rises for most of a run.
+"""
 FLAT = 0.1
 """Share by which a figure's highest value may be above that in the third before."""
 JUDGED_FROM = 600
@@ -92,7 +96,7 @@ def _soak(chosen: argparse.Namespace, directory: Path, piece: Piece, shown: Show
     sinks = ("once",) if chosen.source == "kafka" else ("files",)
     form = BY_KEY if chosen.store == "log" else {}
     setup = Setup(chosen.source, sinks, stages, chosen.store, pace=chosen.pace, millis_apart=2, **form)
-    systems = Systems(**(shared_kafka() if chosen.source == "kafka" else {}))
+    systems = Systems(**(shared_kafka() if chosen.source == "kafka" else {}), conf=RETAINED)
     run = FaultedRun(setup, directory, chosen.seed, systems)
     samples: list[Sample] = []
     with run.started("--trigger", "0 seconds") as running:
