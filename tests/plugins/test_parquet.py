@@ -35,7 +35,6 @@ from amadou import (
 )
 from amadou.errors import EncodeError, NaiveTimestampError, SinkError, SourceError
 from amadou_plugins.connectors import MemorySink, ParquetSink, ParquetSource
-from amadou_plugins.connectors.files import parquet_sink as sink_module
 from amadou_runtime import TestRun, run
 from amadou_runtime.command.named_connectors import with_connectors
 
@@ -380,17 +379,16 @@ def test_dead_letters_and_late_events_can_be_written(tmp_path: Path) -> None:
     assert (rows(file)[0]["key"], rows(file)[0]["value"], rows(file)[0]["timestamp"]) == ('["a",1]', '{"b":2}', START)
 
 
-def test_many_small_writes_make_few_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "ROW_GROUP", 4)
+def test_many_small_writes_make_few_row_groups(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path)
     batch = SinkBatch("run1", "views", "sums", 0, sink.codec(int))
     writer = sink.open(batch, "00000")
-    for number in range(6):
-        writer.write([batch.codec.encode(number)])
+    for first in range(0, 150_000, 1_000):
+        writer.write([batch.codec.encode(number) for number in range(first, first + 1_000)])
     sink.commit(batch, [writer.finish()])
     (file,) = tmp_path.iterdir()
     assert pq.ParquetFile(file).num_row_groups == 2
-    assert [row["value"] for row in rows(file)] == list(range(6))
+    assert [row["value"] for row in rows(file)] == list(range(150_000))
 
 
 def test_a_part_without_values_makes_no_file(tmp_path: Path) -> None:
