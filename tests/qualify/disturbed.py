@@ -212,7 +212,7 @@ def _one_run(part: str, seed: int, count: int, allowed: Sequence[str], piece: Pi
             assert outcome.is_right, f"{outcome}\n{directory}"
     except Exception as error:
         shown.say(f"FAILED, repeat it with: {repeat}\n{type(error).__name__}: {error}")
-        piece.found(f"{setup}: {type(error).__name__}: {error}"[:2000], repeat)
+        piece.found(f"{setup}: {type(error).__name__}: {error}", repeat)
     else:
         shown.advance(count, "nothing lost, nothing twice")
 

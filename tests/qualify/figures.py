@@ -15,6 +15,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "tests" / "qualify" / "figures.json"
+BEGIN, END = 400, 1600
+"""Characters of a failure that are stored. A program's error is at the end of its output."""
 
 
 class Piece:
@@ -53,6 +55,8 @@ class Piece:
 
         :param repeat: the command that repeats it
         """
+        if len(what) > BEGIN + END:
+            what = f"{what[:BEGIN]} … {what[-END:]}"
         self._figures["found"].append({"what": what, "repeat": repeat})
         self._store()
 

@@ -76,9 +76,7 @@ def run_tests(piece: Piece, words: Sequence[str]) -> None:
             name = case.get("name", "")
             path = case.get("classname", "").replace(".", "/")
             problem = next(child.get("message", "") for child in case if child.tag in ("failure", "error"))
-            piece.found(
-                f"{path}.py::{name}: {problem}"[:2000], f"scripts/test {shlex.quote(f'{path}.py::{name}')} -m '{ALL}'"
-            )
+            piece.found(f"{path}.py::{name}: {problem}", f"scripts/test {shlex.quote(f'{path}.py::{name}')} -m '{ALL}'")
     if status not in (0, 1, 5) and not outcomes["failed"]:  # 1: tests have failed; 5: no tests were selected
         piece.found(f"pytest ended with status {status}", f"pytest {shlex.join(words)}")
 

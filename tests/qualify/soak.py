@@ -87,7 +87,7 @@ def main() -> int:
                 _soak(chosen, directory, piece, shown)
         except Exception as error:
             shown.say(f"FAILED, repeat it with: {repeat}\n{type(error).__name__}: {error}")
-            piece.found(f"{type(error).__name__}: {error}"[:2000], repeat)
+            piece.found(f"{type(error).__name__}: {error}", repeat)
     return int(piece.has_found)
 
 
