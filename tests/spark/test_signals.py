@@ -142,10 +142,11 @@ def test_a_program_whose_java_was_killed_fails_with_one_line(tmp_path: Path) -> 
     with in_a_batch(tmp_path, *OWN) as started:
         kill_java(started)
         assert started.wait(PATIENCE) == 1, log(tmp_path)
-    assert log(tmp_path).endswith(
+    # a thread of Spark's that was in a request writes its own traceback, before or after this line
+    assert (
         "'waiting' failed in Spark: Spark's Java process has ended. It was killed, or ran out of memory: "
         "see the system log\n"
-    )
+    ) in log(tmp_path)
 
 
 @pytest.mark.parametrize(
