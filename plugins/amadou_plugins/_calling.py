@@ -55,7 +55,23 @@ class CallingComponent(Component):
         self.diverts = late == "divert"
         self._lateness = micros_of("allowed_lateness", allowed_lateness, least=0)
         self._given: dict[str, Any] = dict(functions)
+        if self._closes_after is not None and isinstance(ttl, timedelta):
+            least = (self._closes_after + self._lateness) * MICROSECOND
+            if ttl < least:
+                raise SpecError(
+                    f"ttl must be at least {least}, not {ttl}: otherwise the {self.noun} expires before it can emit "
+                    f"its results. Remove ttl, also if the job resumes from a checkpoint: a {self.noun} of this kind "
+                    "removes its state itself"
+                )
+            ttl = None  # the state is removed before
         super().__init__(name=name, ttl=ttl, version=version, migrate=migrate)
+
+    @property
+    def _closes_after(self) -> int | None:
+        """The time for which an event can be part of a result that has not been emitted yet, without
+        `allowed_lateness`, in microseconds; `None` if the watermark does not limit it.
+        """
+        return None
 
     def mark(self, which: str, function: F) -> F:
         """Set the function for a callback: a method of the handler's class or any other function."""

@@ -91,6 +91,7 @@ class Batch:
     """
 
     __slots__ = (
+        "at_watermark",
         "components",
         "counts",
         "dropped",
@@ -109,6 +110,7 @@ class Batch:
         "outputs",
         "ports",
         "references",
+        "since",
         "stored",
         "tables",
         "timers",
@@ -149,6 +151,11 @@ class Batch:
         values."""
         self.firing_micros: int | None = None
         """The time of the timers that are firing, in microseconds; `None` if no timer is firing."""
+        self.at_watermark = False
+        """`True` while callbacks run whose time is the watermark, such as `on_reference_changed`."""
+        self.since = watermark_micros
+        """A time in microseconds: no callback that is still to come in the batch has an earlier time. `None` before the
+        first watermark."""
         self.fired: list[str] | None = None
         """Names of the current key's components whose timers have fired at `firing_micros`. The last component is
         firing now. `None` if no component is firing.

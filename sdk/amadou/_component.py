@@ -10,7 +10,7 @@ from amadou._component_state import ComponentState, KeyGroupState
 from amadou._encoding import pack, unpack
 from amadou._event import Key
 from amadou._event_columns import EventColumns
-from amadou._state_spec import StateSpec
+from amadou._state_spec import StateSpec, time_of_state
 from amadou._subject import Subject
 from amadou.event_time import LAST_TIME
 
@@ -32,7 +32,7 @@ class Component(StateSpec[ComponentState]):
 
     :param name: the name that the component's state is stored under; by default the attribute's name
     :param ttl: duration in event time after which a subject's value expires unless the value is written again
-        (`semantics.md` 16); timers due up to that time fire first
+        (`semantics.md` 16), counted as ``<name>.expired``; timers due up to that time fire first
     :param version: the version of the stored state; must be positive if `migrate` is set
     :param migrate: function that `migrated` calls to convert state of an older version (`semantics.md` 17, 28)
     """
@@ -40,6 +40,9 @@ class Component(StateSpec[ComponentState]):
     noun: ClassVar[str] = "component"
     """The noun for the component in messages."""
     has_timers = True
+    counts_expired = True
+    hides_expired: ClassVar[bool] = True
+    """`True` if callbacks do not see a value that has expired at their time."""
     needs_sources: tuple[str, ...] = ()
     """Names of the job's sources that the component needs."""
     diverts = False
@@ -196,20 +199,22 @@ class Component(StateSpec[ComponentState]):
             table = self.bound(subject)
             subject._batch.components[self.name] = self
         part: ComponentState | None = table.states.get(subject.key)
-        if part is not None:
-            firing = subject._batch.firing_micros
-            if firing is not None:
-                self.expire(part, firing - 1)
-            return part
-        part = super().state_for(subject)
-        part._subject = subject
-        if part.value is not None:
-            part.next_timer = subject._tables[self.name].next_timers.get(subject.key)
+        if part is None:
+            part = super().state_for(subject)
+            part._subject = subject
+            if part.value is not None:
+                part.next_timer = subject._tables[self.name].next_timers.get(subject.key)
+        if self.ttl is not None and self.hides_expired:
+            is_firing = subject._batch.firing_micros is not None  # a timer that is due when the value expires sees it
+            if part.is_expired(time_of_state(subject) - is_firing):
+                return part.replacement()
         return part
 
-    def expire(self, state: ComponentState, now: int) -> None:
-        if state.is_expired(now):
-            state.store(None, None)
+    def expire(self, state: ComponentState, now: int) -> bool:
+        if not state.is_expired(now):
+            return False
+        state.store(None, None)
+        return True
 
     def check(self) -> None:
         self._check_ttl()
@@ -238,7 +243,7 @@ class Component(StateSpec[ComponentState]):
     def _state(self, key: Key, encoded: Any) -> ComponentState:
         return self.loaded(ComponentState(self, key, encoded))
 
-    def _state_with_ttl(self, key: Key, encoded: Any, subject: Subject | None) -> ComponentState:
+    def _state_with_ttl(self, key: Key, encoded: Any, now: int) -> ComponentState:
         return self._state(key, encoded)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from amadou._batch import Batch
 from amadou._event import Key
 from amadou._spec import MISSING
-from amadou._state_spec import NEVER
+from amadou._state_spec import NEVER, time_of_state
 from amadou._state_table import StateTable
 from amadou._subject import Subject
 from amadou.event_time import MICROSECOND
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 class ComponentState:
     """A component's state for one subject: a value, and the time of the next timer."""
 
-    __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "next_timer", "value")
+    __slots__ = ("_changed", "_key", "_replaces", "_spec", "_subject", "_written", "next_timer", "value")
 
     def __init__(self, spec: "Component", key: Key, encoded: Any) -> None:
         self._spec = spec
         self._key = key
         self._subject: Subject | None = None
         self._changed = False
+        self._replaces = False
         self._written = NEVER
         if encoded is not MISSING and spec.ttl is not None:
             self._written, encoded = encoded
@@ -68,11 +69,15 @@ class ComponentState:
         :param renews: `True` to restart the value's `ttl`; `False` to store the value without restarting the `ttl`,
             for example after a timer has removed a part of the value
         """
+        if self._replaces:
+            assert self._subject is not None
+            self._spec.count_expired(self._subject)
+            self._table.states[self._key], self._replaces = self, False
         self.value = value
         self.next_timer = None if value is None else next_timer
         if self.has_ttl and renews:
             assert self._subject is not None
-            self._written = max(self._written, self._spec._written_at(self._subject))
+            self._written = max(self._written, time_of_state(self._subject))
         self._changed = True
         if self._batch.firing_micros is not None:
             self._batch.stored.add(self._spec.name)
@@ -95,6 +100,14 @@ class ComponentState:
         """
         life = self._spec.ttl
         return life is not None and self.value is not None and self._written + life // MICROSECOND <= now
+
+    def replacement(self) -> "ComponentState":
+        """Return a state without a value, for a callback at whose time the value has expired. When the callback stores
+        a value, it takes the place of the expired one.
+        """
+        made = ComponentState(self._spec, self._key, MISSING)
+        made._subject, made._replaces = self._subject, True
+        return made
 
     def _oldest(self) -> int:
         return self._written

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast, overload
 
 from typing_extensions import TypeForm
@@ -7,8 +8,7 @@ from typing_extensions import TypeForm
 from amadou._codec import SCALARS, Codec
 from amadou._event import Key
 from amadou._spec import MISSING
-from amadou._state_spec import OPERATORS, ExpiringState, Migrate, SingleTypeSpec, names_of
-from amadou._subject import Subject
+from amadou._state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, SingleTypeSpec, names_of
 from amadou.errors import EncodeError, StateDecodeError
 
 T = TypeVar("T")
@@ -40,8 +40,8 @@ class ListState(MutableSequence[T]):
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
-            return [self._value_of(encoded) for encoded in self._encoded[index]]
-        return self._value_of(self._encoded[index])
+            return [self._value_of(encoded) for encoded in self._seen()[index]]
+        return self._value_of(self._seen()[index])
 
     @overload
     def __setitem__(self, index: int, value: T) -> None: ...
@@ -49,20 +49,18 @@ class ListState(MutableSequence[T]):
     def __setitem__(self, index: slice, value: Iterable[T]) -> None: ...
     def __setitem__(self, index: int | slice, value: Any) -> None:
         if isinstance(index, slice):
-            self._encoded[index] = [self._encoded_of(item) for item in value]
+            self._changing()[index] = [self._encoded_of(item) for item in value]
         else:
-            self._encoded[index] = self._encoded_of(value)
-        self._changed = True
+            self._changing()[index] = self._encoded_of(value)
 
     def __delitem__(self, index: int | slice) -> None:
-        del self._encoded[index]
-        self._changed = True
+        del self._changing()[index]
 
     def __len__(self) -> int:
-        return len(self._encoded)
+        return len(self._seen())
 
     def __iter__(self) -> Iterator[T]:
-        return map(self._value_of, self._encoded)
+        return map(self._value_of, self._seen())
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, list | ListState) else NotImplemented
@@ -71,24 +69,23 @@ class ListState(MutableSequence[T]):
 
     def insert(self, index: int, value: T) -> None:
         """Insert an item before an index, like `list.insert`."""
-        self._encoded.insert(index, self._encoded_of(value))
-        self._changed = True
+        encoded = self._encoded_of(value)  # an item that cannot be encoded changes nothing
+        self._changing().insert(index, encoded)
 
     def append(self, value: T) -> None:
         """Append an item, without decoding the other items."""
-        self._encoded.append(self._encoded_of(value))
-        self._changed = True
+        encoded = self._encoded_of(value)
+        self._changing().append(encoded)
 
     def extend(self, values: Iterable[T]) -> None:
         """Append all items, or no item if one of the items does not fit the spec."""
-        self._encoded.extend([self._encoded_of(value) for value in values])
-        self._changed = True
+        encoded_values = [self._encoded_of(value) for value in values]
+        self._changing().extend(encoded_values)
 
     def clear(self) -> None:
         """Remove every item."""
         if self._encoded:
-            self._encoded.clear()
-            self._changed = True
+            self._changing().clear()
 
     def _assign(self, value: Iterable[T]) -> None:
         self[:] = value
@@ -98,6 +95,15 @@ class ListState(MutableSequence[T]):
 
     def _stored(self) -> Any:
         return self._encoded or MISSING  # an empty list is not stored (`semantics.md` 15)
+
+    def _seen(self) -> list[Any]:
+        """Return the encoded items that the callback sees."""
+        return self._encoded
+
+    def _changing(self) -> list[Any]:
+        """Return the encoded items, which the caller changes."""
+        self._changed = True
+        return self._encoded
 
     def _encoded_of(self, value: T) -> Any:
         spec = self._spec
@@ -117,19 +123,45 @@ class ListState(MutableSequence[T]):
         return f"ListState({self._spec.name!r}, {list(self)!r})"
 
 
-class _ExpiringListState(ExpiringState, ListState[T]):
-    """A `ListState` with a `ttl`."""
+class _ExpiringListState(ExpiringParts, ListState[T]):
+    """A `ListState` with a ttl. A callback that changes the list removes the items that it does not see."""
 
-    __slots__ = ("_subject", "_valid_until")
+    __slots__ = ("_expired_at", "_now", "_since", "_visible")
 
-    def _encoded_of(self, value: T) -> Any:
-        return [self._written_at(), super()._encoded_of(value)]
+    def _see(self, now: int) -> None:
+        super()._see(now)
+        self._visible: list[Any] | None = None
+
+    def _seen(self) -> list[Any]:
+        if self._visible is None:
+            items = self._encoded
+            self._visible = items if self._sees_all() else [item for item in items if item[0] > self._expired_at]
+        return self._visible
+
+    def _changing(self) -> list[Any]:
+        self._encoded = self._seen()
+        return super()._changing()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        replaced = self._seen()[index]
+        if isinstance(index, slice):
+            before = max((written for written, _ in replaced), default=NEVER)
+            self._changing()[index] = [self._encoded_of(item, before) for item in value]
+        else:
+            self._changing()[index] = self._encoded_of(value, replaced[0])
+
+    def _encoded_of(self, value: T, before: int = NEVER) -> Any:
+        """Return an item in encoded form, with the time at which it is written.
+
+        :param before: the time at which an item that it replaces was written
+        """
+        return [self._written(before), super()._encoded_of(value)]
 
     def _value_of(self, encoded: Any) -> T:
         return super()._value_of(encoded[1])
 
     def _oldest(self) -> int:
-        return min(int(written) for written, _ in self._encoded)
+        return min(map(itemgetter(0), self._encoded), default=self._now)
 
 
 class ListSpec(SingleTypeSpec[ListState[T]], Generic[T]):
@@ -168,8 +200,8 @@ class ListSpec(SingleTypeSpec[ListState[T]], Generic[T]):
     def _state(self, key: Key, items: Any) -> ListState[T]:
         return ListState(self, key, self._items(key, items))
 
-    def _state_with_ttl(self, key: Key, items: Any, subject: Subject | None) -> ListState[T]:
-        return _ExpiringListState(self, key, self._items(key, items), subject)
+    def _state_with_ttl(self, key: Key, items: Any, now: int) -> ListState[T]:
+        return _ExpiringListState(self, key, self._items(key, items), now)
 
     def _items(self, key: Key, stored: Any) -> list[Any]:
         if stored is MISSING:

@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import partial
+from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast, get_origin
 
 from typing_extensions import TypeForm
@@ -10,8 +11,7 @@ from amadou._codec import SCALARS, Codec, codec_for
 from amadou._encoding import TOO_DEEP, pack, unpack
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import OPERATORS, ExpiringState, Migrate, StateSpec, names_of
-from amadou._subject import Subject
+from amadou._state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, StateSpec, names_of
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou.event_time import from_micros, to_micros
 
@@ -59,10 +59,7 @@ class MapState(MutableMapping[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         spec = self._spec
-        try:
-            encoded = value if type(value) is spec.scalar_value else spec.encode_value(value)
-        except EncodeError as error:
-            raise self._misfit(error, value, spec.value_type) from error
+        encoded = value if type(value) is spec.scalar_value else self._encoded_value(value)
         try:
             encoded_key = key if type(key) is spec.scalar_key else spec.encode_key(key)
         except EncodeError as error:
@@ -132,6 +129,12 @@ class MapState(MutableMapping[K, V]):
         except EncodeError as error:
             raise self._misfit(error, key, self._spec.key_type) from error
 
+    def _encoded_value(self, value: V) -> Any:
+        try:
+            return self._spec.encode_value(value)
+        except EncodeError as error:
+            raise self._misfit(error, value, self._spec.value_type) from error
+
     def _misfit(self, error: EncodeError, value: Any, type_: Any) -> EncodeError:
         return EncodeError(value, type_, error.why, self._spec.name, self._key)
 
@@ -151,21 +154,74 @@ class MapState(MutableMapping[K, V]):
         return f"MapState({self._spec.name!r}, {dict(self)!r})"
 
 
-class _ExpiringMapState(ExpiringState, MapState[K, V]):
+class _ExpiringMapState(ExpiringParts, MapState[K, V]):
     """A `MapState` with a ttl."""
 
-    __slots__ = ("_subject", "_valid_until")
+    __slots__ = ("_expired_at", "_now", "_since")
+
+    def __getitem__(self, key: K) -> V:
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            raise KeyError(key)
+        return cast("V", value)
+
+    def get(self, key: K, default: Any = None) -> Any:
+        part = self._encoded.get(key if type(key) is self._spec.scalar_key else self._encoded_key(key))
+        return default if part is None or part[0] <= self._expired_at else self._value_of(part)
 
     def __setitem__(self, key: K, value: V) -> None:
-        super().__setitem__(key, value)
-        encoded_key = self._encoded_key(key)
-        self._encoded[encoded_key] = [self._written_at(), self._encoded[encoded_key]]
+        encoded, encoded_key = self._encoded_value(value), self._encoded_key(key)
+        part = self._encoded.get(encoded_key)
+        if part is None or part[0] <= self._expired_at:
+            self._encoded.pop(encoded_key, None)  # the entry becomes the last one, as if it had been removed before
+            part = (NEVER,)
+        self._encoded[encoded_key] = [self._written(part[0]), encoded]
+        self._changed = True
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        super().__delitem__(key)
+
+    def pop(self, key: K, default: Any = MISSING) -> Any:
+        value = self.get(key, MISSING)
+        if value is not MISSING:
+            super().__delitem__(key)
+            return value
+        if default is MISSING:
+            raise KeyError(key)
+        return default
+
+    def popitem(self) -> tuple[K, V]:
+        for encoded_key, part in reversed(self._encoded.items()):
+            if part[0] > self._expired_at:
+                item = self._key_of(encoded_key), self._value_of(part)
+                del self._encoded[encoded_key]
+                self._changed = True
+                return item
+        raise KeyError("popitem(): the map is empty")
+
+    def __contains__(self, key: object) -> bool:
+        part = self._encoded.get(self._encoded_key(cast("K", key)))
+        return part is not None and part[0] > self._expired_at
+
+    def __iter__(self) -> Iterator[K]:
+        if self._sees_all():
+            return map(self._key_of, self._encoded)
+        expired_at, key_of = self._expired_at, self._key_of
+        return (key_of(key) for key, part in self._encoded.items() if part[0] > expired_at)
+
+    def __len__(self) -> int:
+        if self._sees_all():
+            return len(self._encoded)
+        return sum(part[0] > self._expired_at for part in self._encoded.values())
 
     def _value_of(self, encoded: Any) -> V:
-        return super()._value_of(encoded[1])
+        value = encoded[1]
+        return cast("V", value) if type(value) is self._spec.scalar_value else super()._value_of(value)
 
     def _oldest(self) -> int:
-        return min(int(written) for written, _ in self._encoded.values())
+        return min(map(itemgetter(0), self._encoded.values()), default=self._now)
 
 
 class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
@@ -222,8 +278,8 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
     def _state(self, key: Key, entries: Any) -> MapState[K, V]:
         return MapState(self, key, self._entries(key, entries))
 
-    def _state_with_ttl(self, key: Key, entries: Any, subject: Subject | None) -> MapState[K, V]:
-        return _ExpiringMapState(self, key, self._entries(key, entries), subject)
+    def _state_with_ttl(self, key: Key, entries: Any, now: int) -> MapState[K, V]:
+        return _ExpiringMapState(self, key, self._entries(key, entries), now)
 
     def _entries(self, key: Key, stored: Any) -> dict[Any, Any]:
         if stored is MISSING:

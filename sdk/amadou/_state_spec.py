@@ -11,7 +11,7 @@ from amadou._encoding import Envelope, pack
 from amadou._event import Key
 from amadou._spec import MISSING, Spec, shown
 from amadou._state_table import StateTable
-from amadou._subject import Subject, batch_of
+from amadou._subject import Subject
 from amadou.errors import SpecError, StateDecodeError
 from amadou.event_time import MICROSECOND, to_micros
 
@@ -40,20 +40,53 @@ def names_of(state: type) -> frozenset[str]:
 
 
 class ExpiringState:
-    """A subject's state with a `ttl`: each encoded part is a pair; see `StateSpec`. Subclasses declare the slots."""
+    """A subject's state with a `ttl`: each encoded part is a pair; see `StateSpec`. Subclasses declare the slots.
+
+    The state contains all parts that are stored. A callback sees the parts that have not expired at its time. The
+    others stay for callbacks with earlier times, until `StateSpec.expire` removes them.
+    """
 
     __slots__ = ()
     has_ttl = True
     _spec: Any
 
-    def __init__(self, spec: "StateSpec[Any]", key: Key, encoded: Any, subject: Subject | None) -> None:
+    def __init__(self, spec: "StateSpec[Any]", key: Key, encoded: Any, now: int) -> None:
         super().__init__(spec, key, encoded)  # type: ignore[call-arg] # `__init__` of the state class without a ttl
-        self._subject = subject  # type: ignore[misc]
-        self._valid_until = NEVER  # type: ignore[misc]
+        self._see(now)
 
-    def _written_at(self) -> int:
-        assert self._subject is not None
-        return int(self._spec._written_at(self._subject))
+    def _see(self, now: int) -> None:
+        """Set the time of the callback that uses the state, in microseconds."""
+        self._now = now  # type: ignore[misc]
+        self._expired_at = now - self._spec.life  # type: ignore[misc]
+        """Parts that were written at this time or before have expired."""
+
+
+class ExpiringParts(ExpiringState):
+    """A subject's state with a `ttl` that has any number of parts."""
+
+    __slots__ = ()
+    _oldest: Callable[[], int]
+
+    def __init__(self, spec: "StateSpec[Any]", key: Key, encoded: Any, now: int) -> None:
+        super().__init__(spec, key, encoded, now)
+        self._since = NEVER  # type: ignore[misc]
+        """No part was written before this time."""
+
+    def _written(self, before: int = NEVER) -> int:
+        """Return the time of a part that the callback writes.
+
+        :param before: the time at which the part was written before
+        """
+        at = max(self._now, before)
+        if at < self._since:
+            self._since = at  # type: ignore[misc]
+        return at
+
+    def _sees_all(self) -> bool:
+        """Return `True` if no part has expired."""
+        if self._since <= self._expired_at:
+            self._since = self._oldest()  # type: ignore[misc]
+        return bool(self._since > self._expired_at)
 
 
 class StateSpec(Spec, Generic[S]):
@@ -73,6 +106,8 @@ class StateSpec(Spec, Generic[S]):
     version: int
     has_timers = False
     """`True` for a spec that has timers; see `Component`."""
+    counts_expired = False
+    """`True` if the run counts the state that a `ttl` removes, as ``<name>.expired``."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -98,6 +133,12 @@ class StateSpec(Spec, Generic[S]):
         self.is_plain = ttl is None and not version
         """`True` if state is stored in its encoded form, without an `Envelope`."""
 
+    @cached_property
+    def life(self) -> int:
+        """The `ttl` in microseconds."""
+        assert self.ttl is not None
+        return self.ttl // MICROSECOND
+
     def state_for(self, subject: Subject) -> S:
         """Return the state of a subject."""
         table = subject._tables.get(self._name) or subject._table(self.name)  # type: ignore[arg-type]
@@ -112,9 +153,7 @@ class StateSpec(Spec, Generic[S]):
             table.states[key] = state
             table.has_ttl = self.ttl is not None
         elif table.has_ttl:
-            now = self._expires_by(subject)
-            if now is not None:
-                self.expire(state, now)
+            state._see(time_of_state(subject))  # type: ignore[attr-defined]
         return state
 
     def bound(self, subject: Subject) -> StateTable:
@@ -145,37 +184,32 @@ class StateSpec(Spec, Generic[S]):
         """
         self.state_for(subject)._assign(value)  # type: ignore[attr-defined]
 
-    def clean_up(self, subject: Subject) -> None:
-        """Store a subject's state again, without the expired parts."""
-        self.state_for(subject)
-        batch_of(subject).tables[self.name].mark_changed(subject.key)
-
     @cached_property
     def packed_structure(self) -> bytes:
         """The packed `structure`, which is stored with the state."""
         return pack(self.structure())
 
-    def expire(self, state: Any, now: int) -> None:
-        """Remove the expired parts of a state object.
+    def expire(self, state: Any, now: int) -> bool:
+        """Remove the parts of a state object that have expired at a time. Return `True` if the state has changed.
 
-        :param now: the event time at which expiry is checked, in microseconds; see `_expires_by`
+        :param now: an event time in microseconds, such as the watermark
         """
-        assert self.ttl is not None
-        if now < state._valid_until:
-            return
-        encoded, life = state._stored(), self.ttl // MICROSECOND
-        left = encoded if encoded is MISSING else self._parts_after(encoded, now - life)
-        if left is not encoded:
-            state._encoded = left
-            state._changed = True
-        oldest = now if state._stored() is MISSING else state._oldest()
-        state._valid_until = min(oldest, now) + life
+        encoded = state._stored()
+        left = encoded if encoded is MISSING else self._parts_after(encoded, now - self.life)
+        if left is encoded:
+            return False
+        state._encoded = left
+        state._changed = True
+        return True
+
+    def count_expired(self, subject: Subject) -> None:
+        """Count that a subject's state has been removed because of its `ttl`."""
+        subject.count(f"{self.name}.expired")
 
     def opened(self, key: Key, stored: Any, subject: Subject | None) -> S:
         """Return a state object for stored state of any version, with or without a `ttl`.
 
-        :param subject: the subject; parts that have expired by the time of the subject's callback are removed. `None`
-            to include expired parts
+        :param subject: the subject of the callback that uses the state; `None` to see expired parts, too
         """
         version, had_ttl, encoded = stored if type(stored) is Envelope else (0, False, stored)
         if version > self.version:
@@ -183,33 +217,22 @@ class StateSpec(Spec, Generic[S]):
             advice = f"set the spec's version={version} and migrate= again"
             raise StateDecodeError(encoded, self._shown_part(), mismatch, self.name, key, advice)
         changed = False
-        if encoded is not MISSING and had_ttl and self.ttl is not None and subject is not None:
-            now = self._expires_by(subject)
-            if now is not None:
-                left = self._parts_after(encoded, now - self.ttl // MICROSECOND)
-                encoded, changed = left, left is not encoded
-        if encoded is not MISSING:
-            if version < self.version:
+        if encoded is not MISSING and version < self.version:
+            if had_ttl and self.ttl is not None and subject is not None and (since := subject._batch.since) is not None:
+                encoded = self._parts_after(encoded, since - self.life)  # what no callback can see is not migrated
+            if encoded is not MISSING:
                 encoded = self._converted(encoded, had_ttl, lambda part: self.migrated(part, version, key))
-                changed = True
-            if had_ttl != (self.ttl is not None):
-                at = 0 if subject is None else self._written_at(subject)
-                encoded = self._each_part(encoded, (lambda part: part[1]) if had_ttl else (lambda part: [at, part]))
-                changed = True
-        state: Any = self._state(key, encoded) if self.ttl is None else self._state_with_ttl(key, encoded, subject)
+            changed = True
+        if encoded is not MISSING and had_ttl != (self.ttl is not None):
+            at = 0 if subject is None else time_of_state(subject)
+            encoded = self._each_part(encoded, (lambda part: part[1]) if had_ttl else (lambda part: [at, part]))
+            changed = True
+        if self.ttl is None:
+            state: Any = self._state(key, encoded)
+        else:
+            state = self._state_with_ttl(key, encoded, NEVER if subject is None else time_of_state(subject))
         state._changed |= changed
         return state  # type: ignore[no-any-return]
-
-    def _expires_by(self, subject: Subject) -> int | None:
-        """Return the event time at which expiry is checked, in microseconds; `None` before the first watermark."""
-        # In a timer callback, this is 1 µs before the timer: a timer due at the expiry time still sees the state.
-        batch = subject._batch
-        return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros - 1
-
-    def _written_at(self, subject: Subject) -> int:
-        """Return the time of a write by the current callback: the event or timer time, or `_expires_by` if later."""
-        micros, now = to_micros(subject.timestamp), self._expires_by(subject)
-        return micros if now is None else max(micros, now)
 
     def _converted(self, encoded: Any, had_ttl: bool, convert: Callable[[Any], Any]) -> Any:
         return self._each_part(encoded, (lambda part: [part[0], convert(part[1])]) if had_ttl else convert)
@@ -250,8 +273,11 @@ class StateSpec(Spec, Generic[S]):
         """Return a state object for stored state."""
         raise NotImplementedError
 
-    def _state_with_ttl(self, key: Key, encoded: Any, subject: Subject | None) -> S:
-        """Return a state object for stored state with a `ttl`."""
+    def _state_with_ttl(self, key: Key, encoded: Any, now: int) -> S:
+        """Return a state object for stored state with a `ttl`.
+
+        :param now: the time of the callback that uses the state, in microseconds
+        """
         raise NotImplementedError
 
     def _each_part(self, encoded: Any, convert: Callable[[Any], Any]) -> Any:
@@ -296,6 +322,19 @@ class StateSpec(Spec, Generic[S]):
             raise SpecError(f"version must be a non-negative integer, not {self.version!r}")
         if (self.version > 0) != (self._migrate is not None):
             raise SpecError("version= and migrate= go together: set both, with a version above 0, or neither")
+
+
+def time_of_state(subject: Subject) -> int:
+    """Return the event time of the current callback, in microseconds, for the `ttl` of state (`semantics.md` 16): the
+    time of the event, but never before the watermark; or the time of the timer.
+    """
+    batch = subject._batch
+    if batch.firing_micros is not None:
+        return batch.firing_micros
+    watermark = batch.watermark_micros
+    if watermark is None:
+        return to_micros(subject.timestamp)
+    return watermark if batch.at_watermark else max(to_micros(subject.timestamp), watermark)
 
 
 class SingleTypeSpec(StateSpec[S]):

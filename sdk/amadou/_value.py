@@ -85,20 +85,24 @@ class ValueState(Generic[T]):
 class _ExpiringValueState(ExpiringState, ValueState[T]):
     """A `ValueState` with a ttl."""
 
-    __slots__ = ("_subject", "_valid_until")
+    __slots__ = ("_expired_at", "_now")
 
     @property
     def value(self) -> T:
-        encoded = self._encoded
-        plain: ValueState[T] = ValueState(self._spec, self._key, encoded if encoded is MISSING else encoded[1])
+        plain: ValueState[T] = ValueState(self._spec, self._key, self._encoded[1] if self.exists else MISSING)
         return plain.value
 
     @value.setter
     def value(self, value: T) -> None:
         plain: ValueState[T] = ValueState(self._spec, self._key, MISSING)
         plain.value = value
-        self._encoded = [self._written_at(), plain._encoded]
+        at = self._now if self._encoded is MISSING else max(self._encoded[0], self._now)
+        self._encoded = [at, plain._encoded]
         self._changed = True
+
+    @property
+    def exists(self) -> bool:
+        return self._encoded is not MISSING and self._encoded[0] > self._expired_at
 
     def _oldest(self) -> int:
         return int(self._encoded[0])
@@ -179,8 +183,13 @@ class ValueSpec(SingleTypeSpec[ValueState[T]], Generic[T]):
     def _state(self, key: Key, encoded: Any) -> ValueState[T]:
         return ValueState(self, key, encoded)
 
-    def _state_with_ttl(self, key: Key, encoded: Any, subject: Subject | None) -> ValueState[T]:
-        return _ExpiringValueState(self, key, encoded, subject)
+    def _state_with_ttl(self, key: Key, encoded: Any, now: int) -> ValueState[T]:
+        return _ExpiringValueState(self, key, encoded, now)
+
+    def count_if_expired(self, state: ValueState[T], subject: Subject) -> None:
+        """Count the value of a subject as expired if the callback, which replaces it, does not see it."""
+        if state._encoded is not MISSING and not state.exists:
+            self.count_expired(subject)
 
     def check(self) -> None:
         super().check()

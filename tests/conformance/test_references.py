@@ -343,6 +343,43 @@ def test_keys_that_watch_a_reference_are_notified_of_changes(test_run: MakeRun) 
     assert result.keys() == ["k1"]
 
 
+class WatcherOfTwo(EventHandler):
+    """When it is notified of a change of `first`, a key stops or begins to watch `second`."""
+
+    first = ReferenceSpec(str, int, source="first")
+    second = ReferenceSpec(str, int, source="second")
+    out = SinkSpec(tuple)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.first.watch(subject)
+        if subject.key == "leaves":
+            self.second.watch(subject)
+
+    def on_reference_changed(self, subject: Subject, change: ReferenceChange) -> None:
+        self.out.collect(subject, (subject.key, change.reference))
+        if change.reference == "first":
+            (self.second.unwatch if subject.key == "leaves" else self.second.watch)(subject)
+
+
+def test_watching_and_unwatching_take_effect_within_a_batch(test_run: MakeRun) -> None:
+    """Rule d."""
+    test = test_run(job_in_memory(WatcherOfTwo(), "events", "first", "second"))
+    test.add_records([event(1, None, "leaves"), event(1, None, "joins")], "events").end_batch()
+    test.add_record(event(1, 1, "a"), "first").add_record(event(1, 1, "a"), "second").end_batch()
+    calls = [("joins", "first"), ("leaves", "first"), ("joins", "second")]
+    assert test.run().records("out", new=True) == calls
+    test.add_record(event(1, 1, "b"), "second").end_batch()
+    assert test.run().records("out", new=True) == [("joins", "second")]
+
+
+def test_the_time_of_a_notification_is_never_before_the_watermark(test_run: MakeRun) -> None:
+    """Rule d: so what it sends to another stage is not late there."""
+    test = test_run(job(Watcher())).add_record(event(1, "watch", "k"), "events").end_batch()
+    test.add_record(event(100, "x"), "events").end_batch()
+    test.add_record(rule(5, "a", 1), "rules").end_batch().add_record(rule(999, "b", 1), "rules").end_batch()
+    assert [each[-1] for each in changes_of(test.run())] == [at(100), at(999)]
+
+
 def test_on_reference_changed_is_called_before_the_timers_and_events_of_a_key(test_run: MakeRun) -> None:
     """Rule d."""
     test = test_run(job(Watcher())).add_record(event(1, "watch"), "events").add_record(event(2, "timer"), "events")

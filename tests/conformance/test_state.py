@@ -10,9 +10,20 @@ from uuid import UUID
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Expiring, ExpiringWithTimers, Recorder, StateMethods, at, event, job
+from tests.conformance.handlers import TTL, Expiring, ExpiringWithTimers, Recorder, StateMethods, at, event, job
 
-from amadou import Key, KeyedEvent, SinkSpec, Subject, ValueSpec
+from amadou import (
+    Job,
+    Key,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    ReferenceChange,
+    ReferenceSpec,
+    SinkSpec,
+    Subject,
+    ValueSpec,
+)
 
 
 def results_of(test_run: MakeRun, *batches: list[str]) -> Any:
@@ -122,6 +133,9 @@ def test_a_pending_timer_keeps_its_key_until_the_timer_fires(test_run: MakeRun) 
     assert (result.timers("k"), result.state("total", "k")) == ([], 10)
 
 
+NOTHING = ("none", {}, [])
+
+
 @pytest.mark.rule(16)
 def test_expired_state_reads_as_empty(test_run: MakeRun) -> None:
     run = test_run(job(Expiring())).add_record(event(0, "a")).add_watermark(at(59))
@@ -133,11 +147,94 @@ def test_expired_state_reads_as_empty(test_run: MakeRun) -> None:
 def test_the_ttl_of_each_value_entry_and_item_starts_when_it_is_written(test_run: MakeRun) -> None:
     run = test_run(job(Expiring())).add_record(event(0, "a")).add_record(event(0, "b")).add_watermark(at(10))
     run.add_record(event(30, "a")).add_watermark(at(70)).add_record(event(70, "collect"))
-    run.add_watermark(at(89.999999)).add_record(event(90, "collect")).add_watermark(at(90)).add_record(
-        event(90, "collect")
-    )
+    run.add_record(event(89.999999, "collect")).add_record(event(90, "collect"))
     stored = ("a", {"a": 2}, ["a"])
-    assert run.run().records("results") == [stored, stored, ("none", {}, [])]
+    assert run.run().records("results") == [stored, stored, NOTHING]
+
+
+@pytest.mark.rule(16)
+def test_an_older_write_does_not_shorten_the_life_of_state(test_run: MakeRun) -> None:
+    run = test_run(job(Expiring(), watermark_delay=100)).add_records([event(50, "a"), event(1, "a")])
+    run.end_batch().add_record(event(109, "collect")).add_record(event(110, "collect"))
+    assert run.run().records("results") == [("a", {"a": 2}, ["a"]), NOTHING]
+
+
+@pytest.mark.rule(16)
+def test_an_item_that_replaces_another_is_not_older(test_run: MakeRun) -> None:
+    class Replacing(Expiring):
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            names = self.names.state_for(subject)
+            if event.value == "one":
+                names[0] = "one"
+            elif event.value == "all":
+                names[:] = ["all"]
+            else:
+                super().on_event(subject, event)
+
+    for value in ("one", "all"):
+        run = test_run(job(Replacing())).add_records([event(50, "a"), event(1, value), event(109, "collect")])
+        assert run.add_record(event(110, "collect")).run().records("results")[0][2] == [value]
+
+
+@pytest.mark.rule(16)
+def test_a_read_does_not_remove_what_earlier_events_of_the_batch_still_see(test_run: MakeRun) -> None:
+    run = test_run(job(Expiring())).add_record(event(0, "a"))
+    run.add_records([event(60, "collect"), event(59, "collect"), event(60, "b"), event(59, "collect")])
+    assert run.run().records("results") == [NOTHING, ("a", {"a": 1}, ["a"]), ("b", {"a": 1, "b": 1}, ["b"])]
+
+
+@pytest.mark.rule(16)
+def test_a_flag_drops_duplicates_however_events_are_cut_into_batches(test_run: MakeRun) -> None:
+    class Deduplicating(Expiring):
+        seen = ValueSpec(bool, default=False, ttl=TTL)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            seen = self.seen.state_for(subject)
+            if not seen.value:
+                seen.value = True
+                self.results.collect(subject, (event.value,))
+
+    seconds = [0, 30, 59, 60, 61, 119, 121, 200]
+    for cuts in ([], [2, 4, 6], [1, 2, 3, 4, 5, 6, 7]):
+        run = test_run(job(Deduplicating()))
+        for place, second in enumerate(seconds):
+            if place in cuts:
+                run.end_batch()
+            run.add_record(event(second, second))
+        assert run.run().records("results") == [(0,), (60,), (121,), (200,)]
+
+
+@pytest.mark.rule(16)
+def test_an_entry_that_is_written_after_it_has_expired_is_the_last_one(test_run: MakeRun) -> None:
+    run = test_run(job(Expiring())).add_records([event(0, "a"), event(30, "b"), event(70, "a"), event(71, "collect")])
+    assert run.run().records("results") == [("a", {"b": 1, "a": 1}, ["b", "a"])]
+    assert list(run.run().records("results")[0][1]) == ["b", "a"]
+
+
+@pytest.mark.rule(16)
+def test_a_test_run_shows_state_as_of_the_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(Expiring())).add_record(event(0, "a")).end_batch()
+    assert run.add_watermark(at(59)).run().state("last", "k") == "a"
+    assert run.add_watermark(at(60)).run().state("last", "k") == "none"
+
+
+@pytest.mark.rule(16)
+def test_a_callback_at_the_watermark_leaves_state_for_timers(test_run: MakeRun) -> None:
+    class Watching(ExpiringWithTimers):
+        limits = ReferenceSpec(str, int, source="limits")
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.limits.watch(subject)
+            super().on_event(subject, event)
+
+        def on_reference_changed(self, subject: Subject, change: ReferenceChange) -> None:
+            super().on_event(subject, KeyedEvent(subject.key, change.timestamp, "collect"))
+
+    sources = {"in": MemorySource(), "limits": MemorySource()}
+    run = test_run(Job("watching", Watching(), sources, {"results": MemorySink(), "seen": MemorySink()}))
+    run.add_record(event(0, "a"), "in").add_record(event(0, [30]), "in").end_batch()
+    run.add_record(event(100, None, "other"), "in").end_batch().add_record(event(200, 1, "DE"), "limits")
+    assert run.run().records("results") == [NOTHING, NOTHING, ("a", {"a": 1}, ["a"])]  # two keys watch
 
 
 @pytest.mark.rule(16)
@@ -158,9 +255,6 @@ def test_expired_state_is_removed_without_any_access(test_run: MakeRun) -> None:
     assert run.add_watermark(at(95)).run().keys() == []
 
 
-NOTHING = ("none", {}, [])
-
-
 @pytest.mark.parametrize("steps", [[30, 60, 61, 500], [500], [31, 500], [60, 500], [61, 500]])
 @pytest.mark.rule(16)
 def test_a_timer_reads_state_that_has_not_expired_at_the_time_of_the_timer(test_run: MakeRun, steps: list[int]) -> None:
@@ -168,7 +262,7 @@ def test_a_timer_reads_state_that_has_not_expired_at_the_time_of_the_timer(test_
     for step in steps:
         run.add_watermark(at(step))
     result = run.run()
-    assert result.records("results") == [("a", {"a": 1}, ["a"])] * 2 + [NOTHING]
+    assert result.records("results") == [("a", {"a": 1}, ["a"])] + [NOTHING] * 2
     assert result.keys() == []
 
 
@@ -183,8 +277,8 @@ def test_the_ttl_of_state_written_by_a_timer_starts_at_the_time_of_the_timer(
     for step in steps:
         run.add_watermark(at(step))
     result = run.add_record(event(500, "collect")).run()
-    both, later = ("b", {"a": 1, "b": 1}, ["a", "b"]), ("b", {"b": 1}, ["b"])
-    assert result.records("results") == [("a", {"a": 1}, ["a"]), both, later, later, NOTHING, NOTHING]
+    later = ("b", {"b": 1}, ["b"])
+    assert result.records("results") == [("a", {"a": 1}, ["a"]), later, later, NOTHING, NOTHING, NOTHING]
     assert result.keys() == []
 
 

@@ -306,15 +306,15 @@ def test_latest_joins_match_the_newest_event_so_far(script: Any, ttl: int | None
     newest: tuple[int, int, int] | None = None  # time, value, written
     for source, (key, timestamp, value), watermark in result.records("seen"):
         time = to_micros(timestamp)
-        if newest is not None and ttl is not None and watermark is not None and newest[2] + ttl * MICROS <= watermark:
-            newest = None
+        now = time if watermark is None else max(time, watermark)
+        seen = newest if newest is None or ttl is None or now < newest[2] + ttl * MICROS else None
         if source == "l":
-            if newest is not None or how == "left":
-                expected.append((key, value, None if newest is None else newest[1]))
+            if seen is not None or how == "left":
+                expected.append((key, value, None if seen is None else seen[1]))
         elif ttl is not None and watermark is not None and time + ttl * MICROS + micros(lateness) <= watermark:
             late.append((source, key, timestamp, value))
-        elif newest is None or time >= newest[0]:
-            newest = (time, value, time if watermark is None else max(time, watermark))
+        elif seen is None or time >= seen[0]:
+            newest = (time, value, now if seen is None else max(now, seen[2]))
     assert result.records("matches") == expected
     assert result.records("late") == late
     assert ttl is None or result.keys() == []

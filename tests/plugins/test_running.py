@@ -73,7 +73,14 @@ def test_a_running_value_that_expired_leaves_no_state() -> None:
     run = TestRun(Job("lately", Lately(), sources={"in": MemorySource()}, sinks={}))
     assert run.add_record(event(1, 5, "a")).run().keys() == ["a"]
     run.add_record(event(30, 1, "b")).add_watermark().end_batch().add_record(event(31, 1, "b"))
-    assert run.run().keys() == ["b"]
+    result = run.run()
+    assert (result.keys(), result.counters) == (["b"], {"count.expired": 1})
+
+
+def test_a_running_value_that_expired_is_counted_if_it_is_replaced() -> None:
+    run = TestRun(Job("lately", Lately(), sources={"in": MemorySource()}, sinks={}))
+    result = run.add_records([event(1, 5, "a"), event(9, 5, "a"), event(19, 5, "a")]).run()
+    assert (result.state("count", "a"), result.counters) == (1, {"count.expired": 1})
 
 
 def test_a_test_run_can_set_the_accumulator_of_a_running_value() -> None:

@@ -65,6 +65,7 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
     """
 
     noun = "running value"
+    counts_expired = True
 
     @overload
     def __init__(
@@ -105,6 +106,7 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> R:
         """Add an event and return the new result."""
         kept = self._kept(subject)
+        self.count_if_expired(kept, subject)
         accumulator = kept.value if kept.exists else self.aggregate.create()
         kept.value = accumulator = self.aggregate.add(accumulator, event)
         return self.aggregate.result(accumulator)

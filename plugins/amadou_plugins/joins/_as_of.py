@@ -8,7 +8,7 @@ from typing_extensions import Unpack
 
 from amadou import ComponentState, Invoke, KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
-from amadou.event_time import END_OF_TIME
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import micros_of
 from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 from amadou_plugins.joins._timeline import Timeline, timelines
@@ -36,11 +36,15 @@ class AsOfJoin(JoinSpec):
         events that have a match
     :param direction: `"backward"` matches right events at or before the left event's time; `"forward"` matches right
         events at or after this time; `"nearest"` matches both. `"forward"` and `"nearest"` require a `tolerance`
-    :param ttl: as for `JoinSpec`. If neither a `tolerance` nor a `ttl` is set, the newest right event of each key is
-        stored forever. Set a `ttl` if the number of keys keeps growing
+    :param ttl: without a `tolerance`: duration in event time for which a right event matches after the key's last
+        event. In order of time, a left event does not match if this duration or more has passed since the key's event
+        before it. If neither a `tolerance` nor a `ttl` is set, the newest right event of each key is stored forever.
+        Set a `ttl` if the number of keys keeps growing. Must be longer than `allowed_lateness`
 
     The other parameters are those of `JoinSpec`.
     """
+
+    hides_expired = False
 
     def __init__(
         self,
@@ -60,6 +64,15 @@ class AsOfJoin(JoinSpec):
         self._back = 0 if direction == "forward" else distance
         self._ahead = 0 if direction == "backward" or distance is None else distance
         super().__init__(how=how, **settings)
+        if isinstance(self.ttl, timedelta) and self.life <= self._lateness:
+            raise SpecError(
+                f"ttl must be longer than allowed_lateness ({self._lateness * MICROSECOND}), not {self.ttl}: otherwise "
+                "left events expire before their results are due"
+            )
+
+    @property
+    def _closes_after(self) -> int | None:
+        return max(self._back or 0, self._ahead) if self._tolerance is not None else None
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         is_left = self._is_left(subject)
@@ -69,22 +82,30 @@ class AsOfJoin(JoinSpec):
             self.too_late(subject, event)
             return
         part = self.state_for(subject)
-        lefts, rights = timelines(part.value)
+        lefts, rights, last = _stored(part.value)
         if is_left:
             lefts.insert(micros, event.value)
         else:
             rights.replace(micros, event.value)
-        self._store(part, lefts, rights, watermark)
+        self._store(part, lefts, rights, last, watermark)
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         if part.value is None:
             return
         now = to_micros(timestamp)
-        lefts, rights = timelines(part.value)
+        lefts, rights, last = _stored(part.value)
         answered = END_OF_TIME + 1 if now >= END_OF_TIME else self._unanswered(now)
-        matches = [(left, self._nearest(rights, left[0])) for left in lefts.take_before(answered)]
-        self._store(part, lefts, rights, now, renews=False)
+        matches = []
+        for left in lefts.take_before(answered):
+            right = self._nearest(rights, left[0])
+            if right is not None and self.ttl is not None and left[0] - max(right[0], last) >= self.life:
+                rights.take_before(right[0] + 1)
+                self.count_expired(subject)
+                right = None
+            last = left[0]
+            matches.append((left, right))
+        self._store(part, lefts, rights, last, now, renews=False)
         for left, right in matches:
             if right is not None or self._how == "left":
                 self._give(subject, call, left, right)
@@ -111,9 +132,19 @@ class AsOfJoin(JoinSpec):
         return None if found is None else (times[found], rights.entries[found])
 
     def _store(
-        self, part: ComponentState, lefts: Timeline, rights: Timeline, now: int | None, *, renews: bool = True
+        self,
+        part: ComponentState,
+        lefts: Timeline,
+        rights: Timeline,
+        last: int,
+        now: int | None,
+        *,
+        renews: bool = True,
     ) -> None:
-        """Store the pending left events, and the right events that a pending or future left event can match."""
+        """Store the pending left events, and the right events that a pending or future left event can match.
+
+        :param last: the time of the last left event whose result has been emitted
+        """
         if now is not None:
             first = self._unanswered(now)
             useless = max(bisect_right(rights.times, first) - 1, 0)  # up to `first`, only the last event can match
@@ -126,13 +157,20 @@ class AsOfJoin(JoinSpec):
             next_timer = min(lefts.times[0] + wait, END_OF_TIME)
         elif rights.times and self._back is not None:
             next_timer = min(rights.times[-1] + self._back + wait, END_OF_TIME)
-        part.store(
-            [lefts.stored(), rights.stored()] if lefts.times or rights.times else None, next_timer, renews=renews
-        )
+        value = [lefts.stored(), rights.stored(), *([] if self.ttl is None else [last])]
+        part.store(value if lefts.times or rights.times else None, next_timer, renews=renews)
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
-        lefts, rights = (list(zip(*side, strict=True)) for side in value)
+        lefts, rights = (list(zip(*side, strict=True)) for side in value[:2])
         return lefts, rights
 
     def _fixed(self) -> dict[str, Any]:
         return {**super()._fixed(), "direction": self._direction, "tolerance": self._tolerance}
+
+
+def _stored(value: Any) -> tuple[Timeline, Timeline, int]:
+    """Return the left and the right events in a key's state, and the time of the last left event whose result has been
+    emitted. Without a `ttl`, this time is not stored.
+    """
+    *sides, last = (None, BEGINNING_OF_TIME) if value is None else (*value, BEGINNING_OF_TIME)[:3]
+    return *timelines(sides if value is not None else None), last

@@ -41,8 +41,9 @@ class JoinSpec(CallingComponent):
         could change are delayed by this time
     :param late: `"drop"` drops late events; `"divert"` sends them to the `late_events` sink. Either way, `on_late`
         receives them
-    :param ttl: event time without an event for a key after which the join drops the key's stored events, without a
-        result
+    :param ttl: for joins that the watermark does not limit: event time without an event for a key after which the join
+        drops the key's stored events, counted as ``<name>.expired``. For others, a `ttl` under the time that a result
+        needs is an error, and a longer one has no effect (`semantics.md` 16)
     :param name: name that the state is stored under; defaults to the attribute's name, and is required for a join
         created at run time
     :param on_match: function to call with each result, in place of a method decorated with `on_match`:

@@ -59,6 +59,10 @@ class IntervalJoin(JoinSpec):
         super().__init__(how=how, **settings)
         self._emits_unmatched = (how in ("left", "outer"), how in ("right", "outer"))
 
+    @property
+    def _closes_after(self) -> int:
+        return max(self._waits)
+
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         own, other = (_LEFT, _RIGHT) if self._is_left(subject) else (_RIGHT, _LEFT)
         micros = to_micros(event.timestamp)

@@ -56,7 +56,9 @@ class HoppingWindow(WindowSpec[V_co]):
         returns `True`
     :param max_active: maximum number of open windows per key. If a key exceeds this maximum, the key's oldest window
         emits an early result and accepts no more events
-    :param ttl: how long a key can go without an event, in event time, before the key's windows expire without a result
+    :param ttl: for windows that the watermark does not close (`CountWindow`): how long a key can go without an event,
+        in event time, before its window expires without a result, counted as ``<name>.expired``. For others, a `ttl`
+        under the time that a result needs is an error, and a longer one has no effect (`semantics.md` 16)
     :param storage: `"persistent"` stores open windows for later runs; `"memory"` stores open windows only for the
         current run; see below
     :param version: version of the aggregate; must be positive if `migrate` is set
@@ -110,6 +112,10 @@ class HoppingWindow(WindowSpec[V_co]):
         self._taken = range(first + max(self._size - self._hop, 0), last + self._hop)
         self._has_parts = panes > 1
         super().__init__(value, merges=self._has_parts, **settings)
+
+    @property
+    def _closes_after(self) -> int:
+        return self._size
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)

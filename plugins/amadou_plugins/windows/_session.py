@@ -78,6 +78,10 @@ class SessionWindow(WindowSpec[V_co]):
             raise SpecError(f"max_duration must be at least gap ({gap}), not {max_duration}")
         super().__init__(value, merges=True, **settings)
 
+    @property
+    def _closes_after(self) -> int:
+        return self._gap
+
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
         part = self._part(subject, event)

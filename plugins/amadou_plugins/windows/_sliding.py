@@ -46,6 +46,10 @@ class SlidingWindow(WindowSpec[V_co]):
         self._size = micros_of("size", size, least=1)
         super().__init__(value, merges=True, **settings)
 
+    @property
+    def _closes_after(self) -> int:
+        return self._size
+
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
         part = self._part(subject, event)

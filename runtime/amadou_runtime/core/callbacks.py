@@ -87,13 +87,16 @@ class Callbacks:
         :raises CallbackError: the callback failed
         """
         assert self.on_reference_changed is not None
-        subject.timestamp = change.timestamp
+        batch = batch_of(subject)
+        subject.timestamp = change.timestamp if batch.watermark is None else max(change.timestamp, batch.watermark)
+        batch.at_watermark = True
         self.stopwatch.turn(ON_CHANGE)
         for subject.key in in_key_order(keys):
             try:
                 check_ran(ON_CHANGE, self.on_reference_changed(subject, change))
             except Exception as error:
-                raise self.failed(error, ON_CHANGE, batch_of(subject), None, subject.key, change)
+                raise self.failed(error, ON_CHANGE, batch, None, subject.key, change)
+        batch.at_watermark = False
 
     def process_events(self, run: Run, subject: Subject) -> int:
         """Call `on_event` for consecutive events from one source, in the given order.

@@ -47,7 +47,7 @@ class Firing:
         fired = 0
         on_timer_expired = callbacks.on_timer_expired
         while times:
-            micros = batch.firing_micros = heappop(times)
+            micros = batch.firing_micros = batch.since = heappop(times)
             subject.timestamp = timestamp = from_micros(micros)
             with_timers = self._components.pop(micros, {})
             for subject.key in in_key_order(with_timers):

@@ -1,6 +1,6 @@
 """The operator, which processes batches of key groups on both engines."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dependencies import Decision, Held, evaluate, held_counts
 from amadou_runtime.core.events import Chunk, Run
-from amadou_runtime.core.expiry import clean_up, expire, expired_keys
+from amadou_runtime.core.expiry import expired_keys, remove_expired
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error
 from amadou_runtime.core.firing import Firing, due_components
@@ -319,16 +319,16 @@ class Operator:
         divided = [each for part in given.combined for each in component.divide_combined(part)] if component else []
         touched.update(key for key, _, _ in divided)
         left = self._load(group, touched, watermark)
-        watching = self._watching(group)
-        touched.update(*(keys for _, keys in watching))
+        self._load_watching(group)
+        touched.update(*(keys for _, keys in self._watching(group)))
         for timer in again.timers:
             timers.add(*timer)
         due = timers.due(watermark)
         self._to_per_key_state(group, Subject(batch))
         component_timers = due_components(group, watermark)
-        with_ttl = self._with_ttl()
-        expired = expired_keys(with_ttl, group, watermark) if with_ttl else {}
+        expired = expired_keys(self._with_ttl(), group, watermark)
         touched.update(*map(timers.at, due), *expired.values(), *component_timers.values())
+        batch.since = min((*due, *component_timers), default=watermark)
         subject = Subject(batch)
         self._renew(left, group, subject, touched)
         batch.lookups, batch.lookup_errors = self.lookups.answers, self.lookups.errors
@@ -336,20 +336,18 @@ class Operator:
             separate = self._batch(KeyGroup(PackedGroup(None)), call.watermark, (call.key,))
             separate.keeper = None
             callbacks.call_again(call, subject, separate)
-        for change, keys in watching:
+        told = 0
+        for change, keys in self._watching(group):  # a call can watch the next reference, or stop watching it
             callbacks.tell(change, keys, subject)
+            told += len(keys)
         firing = Firing(callbacks, subject, due, component_timers)
         fired, calls = firing.fire() if due or component_timers else 0, firing.calls
-        if watching:
-            calls[ON_CHANGE] = sum(len(keys) for _, keys in watching)
+        if told:
+            calls[ON_CHANGE] = told
         for call in failed:
             fired += 1
             calls[call.component] = calls.get(call.component, 0) + 1
-        if watermark is not None and fired:
-            with_ttl = self._with_ttl()  # a callback may have created a component
-            expire(with_ttl, group, watermark)
-            if callbacks.letters is not None:  # undoing a later failed call would restore expired state
-                expired = expired_keys(with_ttl, group, watermark)
+        batch.since = watermark
         if self.lookups.kept:
             self._keep_answers(runs, subject)
         if runs:
@@ -362,7 +360,7 @@ class Operator:
             count += number
             calls["on_event"] = calls.get("on_event", 0) + number
         self.stopwatch.turn()
-        clean_up(with_ttl, expired, subject)
+        remove_expired(self._with_ttl(), group, subject)  # a callback may have created a component
         self._store(group, runs, batch)
         late = 0 if batch.is_replay else late
         return self._processed(group, batch, count, late, fired, calls, len(touched))
@@ -391,15 +389,17 @@ class Operator:
             group.stored.load_all(group)
         return left
 
-    def _watching(self, group: KeyGroup) -> list[tuple[ReferenceChange, list[Key]]]:
-        """Return the updates of references in this batch, each with the keys of a group that watch the reference."""
-        watching = []
+    def _load_watching(self, group: KeyGroup) -> None:
+        """Load the keys of a group that watch references that are updated in this batch."""
         for change in self.changed_references:
-            name = self._job.references[change.reference].watching.name
-            group.stored.load_watching(group, name)
-            if name in group.tables and group.tables[name].packed:
-                watching.append((change, list(group.tables[name].packed)))
-        return watching
+            group.stored.load_watching(group, self._job.references[change.reference].watching.name)
+
+    def _watching(self, group: KeyGroup) -> Iterator[tuple[ReferenceChange, list[Key]]]:
+        """Yield the updates of references in this batch, each with the keys of a group that watch the reference now."""
+        for change in self.changed_references:
+            table = group.tables.get(self._job.references[change.reference].watching.name)
+            if table is not None and (keys := table.keys()):
+                yield change, keys
 
     def _lives(self) -> dict[str, int]:
         """Return the time to live of each spec that has one, in microseconds."""
@@ -450,7 +450,9 @@ class Operator:
 
     def _keep_answers(self, runs: list[Run], subject: Subject) -> None:
         """Store the answers that lookups keep. They stay if the callback of their event fails."""
+        batch_of(subject).at_watermark = True
         self.lookups.keep(runs, subject)
+        batch_of(subject).at_watermark = False
         for lookup in self.lookups.kept:
             table = batch_of(subject).tables.get(lookup.name)
             if table is not None:

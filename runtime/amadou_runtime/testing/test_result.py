@@ -8,7 +8,7 @@ from typing import Any
 from amadou import Codec, DeadLetter, Job, Key, KeyedEvent, Subject, Timer
 from amadou.engine import DEAD_LETTERS, Batch
 from amadou.errors import PortError
-from amadou.event_time import from_micros
+from amadou.event_time import FIRST_TIME, from_micros, to_micros
 from amadou.text import qualified
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.packed_group import PackedGroup
@@ -96,7 +96,7 @@ class StageResult:
 
     def state(self, spec: Any, key: Key) -> Any:
         """Return the state of a key; see `TestResult.state`."""
-        return named_spec(self._job, spec).shown(subject_of(self._group, key))
+        return named_spec(self._job, spec).shown(subject_of(self._group, key, self.watermark))
 
     def timers(self, key: Key) -> list[Timer]:
         """Return the pending timers of a key, by timestamp and tag."""
@@ -247,8 +247,12 @@ def named_spec(job: Job, spec: Any) -> Any:
     return job.specs[spec]
 
 
-def subject_of(group: KeyGroup, key: Key) -> Subject:
-    """Return a subject for reading a key's state outside a batch."""
-    subject = Subject(Batch(None, True, {}, None, group.tables, group.timers, touched=[key], keeper=group))
-    subject.key = key
+def subject_of(group: KeyGroup, key: Key, watermark: datetime | None = None) -> Subject:
+    """Return a subject for reading a key's state outside a batch.
+
+    :param watermark: the time as of which state is read; `None` for state that has not expired at any time
+    """
+    micros = None if watermark is None else to_micros(watermark)
+    subject = Subject(Batch(None, True, {}, micros, group.tables, group.timers, touched=[key], keeper=group))
+    subject.key, subject.timestamp = key, watermark or FIRST_TIME
     return subject
