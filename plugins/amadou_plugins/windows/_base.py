@@ -151,6 +151,9 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     noun = "window"
     by_keyword: ClassVar[str | None] = None
     """Parameter that the user probably meant if a duration or a number was passed as `value`."""
+    _includes_end: ClassVar[int] = 0
+    """1 µs if an event at the end of a window belongs to it, so that the window closes when the watermark is past the
+    end; otherwise 0."""
     _was_checked = False
 
     def __init__(
@@ -433,10 +436,19 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         """Return the latest start time of windows of this length that the watermark closes. A watermark at the end of
         time closes all windows.
         """
-        return END_OF_TIME if watermark >= END_OF_TIME else watermark - self._lateness - length
+        return END_OF_TIME if watermark >= END_OF_TIME else watermark - self._includes_end - self._lateness - length
 
     def _closes_at(self, end: int) -> int:
-        return min(end + self._lateness, END_OF_TIME)
+        return min(end + self._lateness + self._includes_end, END_OF_TIME)
+
+    def _emit_closed(
+        self, subject: Subject, call: Invoke, span: Span, accumulators: Sequence[Any], times: int = 1
+    ) -> None:
+        """Pass the result of a window that a timer closes to the `on_close` function. The function sees the window's end
+        plus `allowed_lateness` as the time.
+        """
+        subject.timestamp = from_micros(min(span[1] + self._lateness, END_OF_TIME))
+        self._emit(subject, call, span, accumulators, partial=False, times=times)
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
         """Return `True` if an event triggers an early result for a window that contains this number of events."""

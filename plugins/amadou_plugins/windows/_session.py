@@ -63,6 +63,7 @@ class SessionWindow(WindowSpec[V_co]):
     """
 
     by_keyword = "max_duration"
+    _includes_end = 1
 
     def __init__(
         self: "SessionWindow[V]",
@@ -134,7 +135,10 @@ class SessionWindow(WindowSpec[V_co]):
         next_timer = min((self._next_timer(session, now, watermark) for session in left), default=None)
         part.store([before, left] if left else None, next_timer, renews=False)
         for result, partial in results:
-            self._emit(subject, call, *result, partial=partial)
+            if partial:
+                self._emit(subject, call, *result, partial=True)
+            else:
+                self._emit_closed(subject, call, *result)
 
     @property
     def is_vectorized(self) -> bool:

@@ -37,6 +37,8 @@ class SlidingWindow(WindowSpec[V_co]):
     The other parameters are those of `HoppingWindow`.
     """
 
+    _includes_end = 1
+
     def __init__(
         self: "SlidingWindow[V]",
         size: timedelta,
@@ -90,7 +92,8 @@ class SlidingWindow(WindowSpec[V_co]):
             return
         before, steps = part.value
         now, watermark = to_micros(timestamp), subject.watermark_micros
-        closing = now - self._lateness  # end of the window that closes now, if there is one
+        # end of the window that closes now, if there is one
+        closing = self._passed(now, 0) if now < END_OF_TIME else now - self._lateness
         ends = [closing] if closing in steps else []
         if now == END_OF_TIME:
             ends = sorted(time for time in steps if time >= closing)
@@ -105,7 +108,10 @@ class SlidingWindow(WindowSpec[V_co]):
         next_timer = self._next_timer(steps, after, now, watermark) if steps else None
         part.store([after, steps] if steps else None, next_timer, renews=False)
         for times, result, partial in given:
-            self._emit(subject, call, *result, partial=partial, times=times)
+            if partial:
+                self._emit(subject, call, *result, partial=True, times=times)
+            else:
+                self._emit_closed(subject, call, *result, times)
 
     def _inside(self, steps: dict[int, Any], end: int) -> list[int]:
         """Return the distinct event times in a window, in order of time."""

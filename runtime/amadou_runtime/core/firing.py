@@ -48,10 +48,11 @@ class Firing:
         on_timer_expired = callbacks.on_timer_expired
         while times:
             micros = batch.firing_micros = batch.since = heappop(times)
-            subject.timestamp = timestamp = from_micros(micros)
+            timestamp = from_micros(micros)
             with_timers = self._components.pop(micros, {})
             for subject.key in in_key_order(with_timers):
                 fired += self._fire_components(micros, with_timers[subject.key])
+            subject.timestamp = timestamp
             if micros not in timers.plain and micros not in timers.tagged:
                 continue
             expired = (
@@ -86,7 +87,7 @@ class Firing:
         :returns: number of timers that fired
         """
         callbacks, subject, batch = self._callbacks, self._subject, self._batch
-        timestamp = subject.timestamp
+        timestamp = from_micros(micros)
         fired = batch.fired = []
         while due:
             name = min(due, key=callbacks.position) if len(due) > 1 else next(iter(due))
