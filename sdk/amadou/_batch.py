@@ -92,6 +92,8 @@ class Batch:
 
     __slots__ = (
         "at_watermark",
+        "chained",
+        "chains",
         "components",
         "counts",
         "dropped",
@@ -104,6 +106,7 @@ class Batch:
         "job",
         "keeper",
         "last_dropped",
+        "last_event",
         "late_events",
         "lookup_errors",
         "lookups",
@@ -156,6 +159,13 @@ class Batch:
         self.since = watermark_micros
         """A time in microseconds: no callback that is still to come in the batch has an earlier time. `None` before the
         first watermark."""
+        self.last_event: int | None = None
+        """During a flush, the time of the newest event of the job's sources, in microseconds; `None` if it is not
+        known."""
+        self.chained: list[int] = []
+        """Times of timers that the current timer callback has set and that are due in this batch, in microseconds."""
+        self.chains: dict[Key, int] = {}
+        """For each key, the number of timers that its timer callbacks have set for this batch."""
         self.fired: list[str] | None = None
         """Names of the current key's components whose timers have fired at `firing_micros`. The last component is
         firing now. `None` if no component is firing.

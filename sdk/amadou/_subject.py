@@ -1,13 +1,22 @@
+import logging
 from datetime import datetime
-from typing import Any, Generic, NamedTuple
+from typing import Any, Final, Generic, NamedTuple
 
 from amadou._batch import Batch
 from amadou._codec import check_text
 from amadou._event import K_co, KeyedEvent
 from amadou._letters import LATE_EVENTS, LateEvent
 from amadou._state_table import StateTable
-from amadou.errors import KeylessError, PortError, TimerError
-from amadou.event_time import from_micros, to_micros
+from amadou.errors import KeylessError, PortError, TimerError, TimerLoopError
+from amadou.event_time import LAST_TIME, from_micros, to_micros
+
+NOT_SET: Final = "timers.not_set"
+"""The counter of timers that `on_timer_expired` has not set during a flush."""
+_MANY: Final = 10_000
+"""Number of timers that a key's timer callbacks set for the same batch at which a warning is logged."""
+_TOO_MANY: Final = 1_000_000
+"""The number at which the callback fails."""
+_logger = logging.getLogger("amadou")
 
 
 class Timer(NamedTuple):
@@ -75,7 +84,8 @@ class Subject(Generic[K_co]):
         :param tag: string that distinguishes timers due at the same time; available as `subject.timer_tag` when the
             timer fires
         :returns: `True` if the timer is set; `False`, without any effect, if the timestamp is at or before the
-            watermark (`semantics.md` 9)
+            watermark. In a timer callback, `False` if the timestamp is at or before the timer's time; a timer for a
+            later time that the watermark has passed fires in the same batch (`semantics.md` 9)
         :raises NaiveTimestampError: the timestamp has no time zone
         :raises TimestampRangeError: the timestamp is outside the years 1 to 9999 in UTC
         :raises TypeError: the tag is not a `str`
@@ -87,13 +97,35 @@ class Subject(Generic[K_co]):
             raise TimerError(type(batch.handler).__name__)
         micros = to_micros(timestamp)
         watermark = batch.watermark_micros
-        if watermark is not None and micros <= watermark:
-            return False
         if type(tag) is not str:
             raise TypeError(f"a timer's tag must be a str, not {tag!r}")
         if not tag.isascii():
             check_text(tag)
+        if watermark is not None and micros <= watermark and not self._is_chained(micros):
+            return False
         self._timers.add(self.key, micros, tag)
+        return True
+
+    def _is_chained(self, micros: int) -> bool:
+        """Return `True` if a timer for a time that the watermark has reached fires in this batch: a timer callback sets
+        it, for a time after its own.
+
+        :raises TimerLoopError: the key has set too many such timers
+        """
+        batch, key = self._batch, self.key
+        if batch.firing_micros is None or micros <= to_micros(self.timestamp):
+            return False
+        is_handler = batch.fired is None  # the callback is on_timer_expired, and not that of a component
+        if batch.watermark == LAST_TIME and is_handler and (batch.last_event is None or micros > batch.last_event):
+            self.count(NOT_SET)
+            return False
+        number = batch.chains[key] = batch.chains.get(key, 0) + 1
+        if number in (_MANY, _TOO_MANY):
+            error = TimerLoopError(key, number, self.timestamp, from_micros(micros) - self.timestamp, batch.watermark)
+            if number == _TOO_MANY:
+                raise error
+            _logger.warning("%s", error)
+        batch.chained.append(micros)
         return True
 
     def delete_timer(self, timestamp: datetime, tag: str = "") -> bool:

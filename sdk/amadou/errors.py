@@ -20,6 +20,7 @@
     ├── LookupKeyError         a callback asked a lookup for a key that no event of the batch needs
     ├── ReferenceKeyError      a callback read an entry that a reference does not have
     ├── TimerError             a handler without `on_timer_expired` set a timer
+    ├── TimerLoopError         timer callbacks of a key have set very many timers for one batch
     ├── KeylessError           a callback without a key used state or timers
     ├── RecoverError           a window or join is due, but the handler neither declares nor recreates it
     ├── SpecError              a spec has invalid settings
@@ -43,7 +44,7 @@
 """
 
 import copyreg
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from amadou._secret import redacted
@@ -383,6 +384,26 @@ class TimerError(AmadouError):
         super().__init__(
             f"{handler} set a timer but does not define on_timer_expired(self, subject, timestamp): "
             "define this callback, or do not set timers"
+        )
+
+
+class TimerLoopError(AmadouError):
+    """The timer callbacks of a key have set very many timers that are due in the same batch.
+
+    :param key: the key
+    :param number: number of these timers
+    :param at: the time of the callback that sets the last one
+    :param interval: how much later the last one is
+    :param watermark: the batch's watermark
+    """
+
+    def __init__(self, key: Any, number: int, at: datetime, interval: timedelta, watermark: datetime | None) -> None:
+        self.key = key
+        self.number = number
+        super().__init__(
+            f"timer callbacks of the key {key!r} have set {number:,} timers in one batch, the last at {at.isoformat()} "
+            f"for {interval} later, since the watermark has advanced to {watermark and watermark.isoformat()}: set "
+            "timers further apart, stop when the key has no data, or look for an event with a time far in the future"
         )
 
 

@@ -70,10 +70,14 @@ class Subject:
         self.history: list[int] = []
         self.timers: set[tuple[float, str]] = set()
         self.watermark: float | None = None
+        self.firing: float | None = None
+        self.newest: float = -math.inf
         self.collected: list[Any] = []
 
-    def set_timer(self, at: float, tag: str) -> bool:  # rules 9 to 11
-        if self.watermark is not None and at <= self.watermark:
+    def set_timer(self, at: float, tag: str) -> bool:  # rules 9 to 12
+        if self.firing is not None and (at <= self.firing or (self.watermark == math.inf and at > self.newest)):
+            return False
+        if self.firing is None and self.watermark is not None and at <= self.watermark:
             return False
         self.timers.add((at, tag))
         return True
@@ -175,10 +179,10 @@ class Model:
         events = self.keyed(records)
         for subject in self.subjects.values():
             subject.watermark = mark
-        timers = [(at, order(key), tag, key) for key, subject in self.subjects.items() for at, tag in subject.timers]
-        for at, _, tag, key in sorted(timers):  # rules 5 and 6
-            if mark is not None and at <= mark and self.subjects[key].delete_timer(at, tag):
-                self.call("on_timer_expired", None, key, at, tag, program_of(tag, at), False)
+        while due := self.due(mark):  # rules 5 and 6
+            at, _, tag, key = min(due)
+            self.subjects[key].delete_timer(at, tag)
+            self.call("on_timer_expired", None, key, at, tag, program_of(tag, at), False)
         for source, _, key, at, program in events:
             is_late = mark is not None and at < mark  # rule 13
             if is_late:
@@ -189,6 +193,10 @@ class Model:
             source, name = partition
             self.newest[source, name] = max(at, self.newest.get((source, name), at))
             self.last_event_at[source, name] = self.clock
+
+    def due(self, mark: float | None) -> list[tuple[Any, ...]]:
+        timers = [(at, order(key), tag, key) for key, subject in self.subjects.items() for at, tag in subject.timers]
+        return [timer for timer in timers if mark is not None and timer[0] <= mark]
 
     def keyed(self, records: list[Step]) -> list[Step]:
         queues: dict[str, list[Step]] = {source: [] for source in self.sources}
@@ -214,6 +222,8 @@ class Model:
     ) -> None:
         before = self.subjects.get(key) or Subject(key)
         before.watermark, before.collected = self.watermark, []
+        before.firing = at if callback == "on_timer_expired" else None
+        before.newest = max(self.newest.values(), default=-math.inf)
         subject = deepcopy(before)
         try:
             answers = [getattr(subject, name)(*arguments) for name, *arguments in program]

@@ -124,6 +124,34 @@ def test_dead_letters_of_records_events_and_timers_are_replayed_once_on_the_stat
     assert (key, sorted(stored), is_late) == ("a", sorted([*words, "five"]), False)
 
 
+class Ticking(Words):
+    """A timer of each of the four seconds after an event sets the next."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        subject.set_timer(event.timestamp + SECOND, "4")
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.add(subject, str((timestamp - NOON) // SECOND))
+        if subject.timer_tag != "1":
+            subject.set_timer(timestamp + SECOND, str(int(subject.timer_tag) - 1))
+
+
+class BrokenTicking(Ticking):
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        super().on_timer_expired(subject, timestamp)
+        if timestamp == NOON + 2 * SECOND:
+            raise ValueError
+
+
+def test_a_replayed_timer_resumes_a_chain_of_timers(run_job: Callable[..., list[Any]], checkpoint: str) -> None:
+    records = ["a,0,x", "b,60,x"]
+    assert run_job(BrokenTicking(), records) == [("a", ["1"], False)]
+    sink = MemorySink()
+    dead_letters = read_letters([Path(f"{checkpoint}/dead_letters")])
+    replay(words_job(Ticking(), sink, records), dead_letters, checkpoint=checkpoint)
+    assert [words for _, words, _ in sink.records] == [["1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"]]
+
+
 def test_the_next_run_finishes_an_interrupted_replay(run_job: Callable[..., list[Any]], checkpoint: str) -> None:
     records = ["a,0,one", "a,1,bad"]
     run_job(Broken(), records)

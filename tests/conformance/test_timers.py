@@ -1,10 +1,13 @@
 """Timers."""
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import (
+    SECOND,
+    EventHandler,
     TagReader,
     TagUndo,
     TimerChain,
@@ -15,6 +18,14 @@ from tests.conformance.handlers import (
     event,
     job,
 )
+from tests.conformance.handlers import job as job_in_memory
+
+from amadou import Job, KeyedEvent, MapSpec, MemorySource, SinkSpec, Subject, truncate
+from amadou.errors import CallbackError
+from amadou_plugins.windows import TumblingWindow, Window
+from amadou_runtime import run
+
+MINUTE = timedelta(minutes=1)
 
 
 @pytest.mark.on_spark("wake-ups")
@@ -87,12 +98,134 @@ def test_the_tag_of_a_timer_is_set_only_while_the_timer_fires(test_run: MakeRun)
     ]
 
 
-@pytest.mark.rule(11)
-def test_a_timer_cannot_set_a_timer_at_or_before_the_watermark(test_run: MakeRun) -> None:
+@pytest.mark.rule(9)
+def test_a_timer_can_set_a_timer_that_the_watermark_has_passed(test_run: MakeRun) -> None:
     run = test_run(job(TimerChain())).add_record(event(1, "2")).add_watermark(at(10)).add_watermark(at(20))
     result = run.run()
-    assert result.records("answers") == [False]
-    assert [seen[2] for seen in result.records("seen")] == [1]
+    assert result.records("answers") == [True]
+    assert [seen[2:4] for seen in result.records("seen")] == [(1, 10), (2, 10)]
+
+
+@pytest.mark.parametrize("second", ["1", "0.5", "0"])
+@pytest.mark.rule(9)
+def test_a_timer_cannot_set_a_timer_at_or_before_its_time(test_run: MakeRun, second: str) -> None:
+    run = test_run(job(TimerChain())).add_record(event(1, second)).add_watermark(at(10)).add_watermark(at(20))
+    result = run.run()
+    assert (result.records("answers"), result.timers("k")) == ([False], [])
+
+
+class EveryMinute(EventHandler):
+    """Reports the number of events of each minute, also of minutes without events, until it has seen three of them."""
+
+    counts = MapSpec(datetime, int)
+    out = SinkSpec(tuple)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        minute = truncate(event.timestamp, MINUTE)
+        counts = self.counts.state_for(subject)
+        counts[minute] = counts.get(minute, 0) + 1
+        if not subject.timers():
+            subject.set_timer(minute + MINUTE)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        counts = self.counts.state_for(subject)
+        self.out.collect(
+            subject, (subject.key, (timestamp - MINUTE - at(0)) // MINUTE, counts.pop(timestamp - MINUTE, 0))
+        )
+        subject.set_timer(timestamp + MINUTE)
+
+
+@pytest.mark.parametrize("steps", [[240], [59, 60, 61, 240], [120, 240], [60, 120, 180, 240]])
+@pytest.mark.rule(9)
+def test_a_timer_that_sets_itself_again_fires_for_every_interval(test_run: MakeRun, steps: list[int]) -> None:
+    run = test_run(job_in_memory(EveryMinute(), "in"))
+    run.add_records([event(1, None, key) for key in ("b", "a")] + [event(2, None, "a"), event(185, None, "a")])
+    for step in steps:
+        run.add_watermark(at(step))
+    minutes = [("a", 0, 2), ("b", 0, 1), ("a", 1, 0), ("b", 1, 0), ("a", 2, 0), ("b", 2, 0), ("a", 3, 1), ("b", 3, 0)]
+    result = run.run()
+    assert result.records("out") == minutes
+    assert [timer.timestamp for timer in result.timers("a")] == [at(300)]
+
+
+@pytest.mark.on_spark("wake-ups")
+@pytest.mark.rule(12)
+def test_a_timer_that_sets_itself_again_stops_in_a_flush_after_the_newest_event(test_run: MakeRun) -> None:
+    run = test_run(job_in_memory(EveryMinute(), "in")).add_records([event(1, None, "a"), event(150, None, "b")])
+    result = run.run(flush=True)
+    assert result.records("out") == [("a", 0, 1), ("a", 1, 0), ("b", 2, 1)]
+    assert (result.counters, result.keys()) == ({"timers.not_set": 2}, [])
+
+
+@pytest.mark.rule(12)
+def test_timers_of_events_and_windows_fire_in_a_flush_after_the_newest_event(test_run: MakeRun) -> None:
+    class Closing(EventHandler):
+        window = TumblingWindow(MINUTE)
+        out = SinkSpec(tuple)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.window.add(subject, event)
+            subject.set_timer(event.timestamp + 10 * MINUTE, "event")
+
+        @window.on_close
+        def closed(self, subject: Subject, window: Window, count: int) -> None:
+            assert subject.set_timer(window.end + 20 * MINUTE, "window")
+            assert not subject.set_timer(window.end, "window")
+
+        def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+            self.out.collect(subject, (subject.timer_tag, (timestamp - at(0)) / SECOND))
+            assert not subject.set_timer(timestamp + SECOND)
+
+    run = test_run(job_in_memory(Closing(), "in")).add_record(event(1))
+    result = run.run(flush=True)
+    assert result.records("out") == [("event", 601), ("window", 1260)]
+    assert result.counters == {"timers.not_set": 2}
+
+
+@pytest.mark.rule(9)
+def test_a_failing_callback_ends_its_chain(test_run: MakeRun) -> None:
+    class Failing(EveryMinute):
+        def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+            super().on_timer_expired(subject, timestamp)
+            if timestamp == at(120):
+                raise ValueError
+
+    run = test_run(job_in_memory(Failing(), "in", on_error="dead_letter")).add_record(event(1)).add_watermark(at(600))
+    result = run.run()
+    assert (result.records("out"), result.timers("k")) == ([("k", 0, 1)], [])
+    (dead_letter,) = result.dead_letters
+    assert dead_letter.timestamp == at(120)
+
+
+class Looping(EventHandler):
+    """Sets a timer for every second."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        subject.set_timer(event.timestamp)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        subject.set_timer(timestamp + SECOND)
+
+
+@pytest.mark.rule(9)
+def test_a_warning_says_that_a_key_sets_very_many_timers_for_a_batch(
+    test_run: MakeRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = test_run(job_in_memory(Looping(), "in")).add_record(event(0)).add_watermark(at(9_999))
+    run.run()
+    assert caplog.records == []
+    run.add_record(event(10_001, None, "other")).add_watermark(at(20_000)).run()
+    (warning,) = caplog.messages
+    assert warning.startswith("timer callbacks of the key 'k' have set 10,000 timers in one batch, the last at 2025")
+    assert "for 0:00:01 later, since the watermark has advanced to 2025" in warning
+
+
+@pytest.mark.rule(9)
+def test_a_callback_that_sets_a_million_timers_for_a_batch_fails() -> None:
+    """Not in a test run, which keeps a trace of all callbacks."""
+    records = [event(0), event(2_000_000, None, "other")]
+    with pytest.raises(CallbackError, match="'k' have set 1,000,000 timers in one batch"):
+        run(Job("loop", Looping(), {"in": MemorySource(records)}, {}), engine="embedded", trigger="available-now")
 
 
 @pytest.mark.rule(11)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.windows import (
     SECOND,
+    Recording,
     at,
     by_key,
     count,
@@ -22,8 +23,9 @@ from tests.plugins.windows import (
     windowing,
 )
 
+from amadou import Subject
 from amadou_plugins.aggregates import Collect, Count, Latest, Mean, StdDev, Sum
-from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
+from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, Window
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator
@@ -145,6 +147,37 @@ def test_sliding_windows_accept_events_until_they_are_closed(script: Any, size: 
     assert recorded(result) == count(expected)
     assert len(result.records("late")) == len(events) - len(expected)
     assert result.keys() == []
+
+
+def test_an_event_at_the_watermark_is_in_the_session_that_ends_there() -> None:
+    window = windowing(SessionWindow, 5 * SECOND)
+    for cut in (False, True):
+        run = TestRun(job(window)).add_record(event(10)).add_record(event(15, key="b"))
+        if cut:
+            run.end_batch()
+        run.add_record(event(15)).add_record(event(100, key="c"))
+        assert (10, 20, 2) in results(run.end_batch().run())
+
+
+def test_an_event_at_the_watermark_is_in_the_sliding_windows_that_end_there() -> None:
+    run = TestRun(job(windowing(SlidingWindow, 10 * SECOND))).add_record(event(1)).end_batch()
+    run.add_records([event(1), event(2)]).end_batch().add_records([event(2), event(3)])
+    result = run.run(flush=True)
+    assert [(end, value) for _, end, value in results(result)] == [(1, 2), (1, 2), (2, 4), (2, 4), (3, 5)]
+    assert result.counters == {}
+
+
+def test_the_callback_of_a_window_sees_its_end() -> None:
+    class Timed(Recording):
+        def closed(self, subject: Subject, window: Window, value: Any) -> None:
+            self.results.collect(subject, (window.end, subject.timestamp))
+
+    for kind in (SessionWindow, SlidingWindow):
+        window = windowing(kind, 5 * SECOND, allowed_lateness=2 * SECOND).window
+        run = TestRun(job(Timed(window))).add_record(event(10)).add_record(event(11, key="b"))
+        ends = dict(run.run(flush=True).records("results"))
+        assert all(seen - end == 2 * SECOND for end, seen in ends.items())
+        assert len(ends) == 2
 
 
 def sessions_of(times: list[float], gap: int, longest: int | None) -> list[list[float]]:

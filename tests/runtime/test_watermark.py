@@ -228,6 +228,6 @@ def test_a_partition_does_not_hold_the_watermark_back_if_a_port_does(
 ) -> None:
     watermark = Watermark(joined().by_stage["all"])
     watermark.observe({"more": {"": 12 * SECOND}}, 0)
-    watermark.feed({"web": web * SECOND, "app": None if app is None else app * SECOND})
+    watermark.feed({"web": web * SECOND, "app": None if app is None else app * SECOND}, None)
     (report,) = watermark.reports(0)
     assert report.holds_back == is_holding

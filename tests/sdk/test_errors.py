@@ -1,7 +1,7 @@
 import pickle
 from collections.abc import Callable
 from copy import copy, deepcopy
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -32,6 +32,7 @@ from amadou.errors import (
     SpecError,
     StateDecodeError,
     TimerError,
+    TimerLoopError,
     TimestampRangeError,
     TooFarAheadError,
     TooManyDeadLettersError,
@@ -76,6 +77,7 @@ EXAMPLES: list[AmadouError] = [
     KeyTypeError(1.5),
     KeyTypeError((1,), "is nested more than 64 tuples deep"),
     TimerError("MyHandler"),
+    TimerLoopError("k", 10_000, datetime.min, timedelta(minutes=1), datetime.max),
     UnsupportedTypeError(complex, "no"),
     UnsupportedTypeError(list[complex], "no"),
     EncodeError("five", int, "no", "spec", "k"),

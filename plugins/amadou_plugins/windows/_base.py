@@ -444,8 +444,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     def _emit_closed(
         self, subject: Subject, call: Invoke, span: Span, accumulators: Sequence[Any], times: int = 1
     ) -> None:
-        """Pass the result of a window that a timer closes to the `on_close` function. The function sees the window's end
-        plus `allowed_lateness` as the time.
+        """Pass the result of a window that a timer closes to the `on_close` function, at the time of the window's end
+        plus `allowed_lateness`.
         """
         subject.timestamp = from_micros(min(span[1] + self._lateness, END_OF_TIME))
         self._emit(subject, call, span, accumulators, partial=False, times=times)

@@ -25,7 +25,7 @@ class SlidingWindow(WindowSpec[V_co]):
     Kafka Streams calls these windows sliding windows, too. The sliding windows of Flink, Beam and Spark are amadou's
     `HoppingWindow`.
 
-    A window emits its result when the watermark reaches the window's end plus `allowed_lateness`. The order in which
+    A window emits its result when the watermark is past the window's end plus `allowed_lateness`. The order in which
     events arrive before then does not affect the result. If several events have the same time, the same result is
     emitted once per event. An event is late if the window that ends at the event's time has closed. The open windows of
     later events still include the late event. A window is assembled only when its result is emitted. The more distinct

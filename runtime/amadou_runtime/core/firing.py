@@ -32,6 +32,7 @@ class Firing:
         self._due = due
         self._components = due_components
         self._times = sorted({*due, *due_components})
+        self._planned = set(self._times)
         self.calls: dict[str, int] = {}
         """Number of calls of each callback."""
 
@@ -53,6 +54,7 @@ class Firing:
             for subject.key in in_key_order(with_timers):
                 fired += self._fire_components(micros, with_timers[subject.key])
             subject.timestamp = timestamp
+            self._planned.discard(micros)
             if micros not in timers.plain and micros not in timers.tagged:
                 continue
             expired = (
@@ -71,6 +73,8 @@ class Firing:
                 except Exception as error:
                     timer = Timer(timestamp, subject.timer_tag)
                     raise callbacks.failed(error, "on_timer_expired", batch, None, subject.key, timer)
+                if batch.chained:
+                    self._plan_chained()
                 if batch.stored:
                     self._plan(micros, ())
         subject.timer_tag = ""
@@ -100,6 +104,8 @@ class Firing:
             fired.append(name)
             subject.timestamp, subject.timer_tag = timestamp, ""
             callbacks.fire(name, subject, timestamp, callbacks.call)
+            if batch.chained:
+                self._plan_chained()
             batch.stored.add(name)
             due |= self._plan(micros, fired)
         batch.fired = None
@@ -123,11 +129,22 @@ class Firing:
             if at == micros:
                 now.add(name)
                 continue
-            if at not in self._components:
-                heappush(self._times, at)
+            self._plan_at(at)
             self._components.setdefault(at, {}).setdefault(key, set()).add(name)
         batch.stored.clear()
         return now
+
+    def _plan_chained(self) -> None:
+        """Schedule the handler's timers that a callback has set and that are due in this batch."""
+        chained = self._batch.chained
+        for at in chained:
+            self._plan_at(at)
+        chained.clear()
+
+    def _plan_at(self, micros: int) -> None:
+        if micros not in self._planned:
+            self._planned.add(micros)
+            heappush(self._times, micros)
 
 
 def due_components(group: KeyGroup, watermark: int | None) -> ComponentTimers:

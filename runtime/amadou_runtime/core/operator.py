@@ -153,6 +153,8 @@ class Operator:
         """The job's references in the current batch, by name."""
         self.changed_references: list[ReferenceChange] = []
         """The updates of references in the current batch, if the handler is notified of them."""
+        self.last_event: int | None = None
+        """See `Watermark.last_event`."""
 
     def begin(self, references: Mapping[str, ReferenceTable]) -> None:
         """Begin a batch.
@@ -496,6 +498,7 @@ class Operator:
             group,
         )
         batch.references = self.references
+        batch.last_event = self.last_event
         return batch
 
     def _ports(self) -> dict[str, Port]:

@@ -96,6 +96,8 @@ class Watermark:
         self._held: dict[str, int] = {}
         self._looked: int | None = None
         self._flushes = False
+        self.last_event: int | None = None
+        """The newest event time of all sources of the job, also those of other stages; `None` if there is none."""
         self.current: int | None = None
         """The watermark of the current batch; `None` before the first event."""
 
@@ -121,11 +123,13 @@ class Watermark:
                 self._note(source, partition, micros, now)
         self._unread = {source: reading.left for source, reading in self._reading.items()}
 
-    def feed(self, reached: Mapping[str, int | None]) -> None:
+    def feed(self, reached: Mapping[str, int | None], newest: int | None) -> None:
         """Set the watermarks of the `FromPort` sources in the next batch.
 
         :param reached: the watermarks of other stages in the last batch, by stage
+        :param newest: the newest event time of all stages
         """
+        self.last_event = newest
         for source, stage in self._feeding.items():
             micros = reached[stage]
             self._fed[source] = micros if micros in (None, END_OF_TIME) else micros - self._delays[source]
@@ -387,5 +391,7 @@ def feed_stages(watermarks: Mapping[str, Watermark]) -> None:
     :param watermarks: the watermarks of all stages, by stage
     """
     reached = {stage: watermark.current for stage, watermark in watermarks.items()}
+    times = (watermark.newest for watermark in watermarks.values())
+    newest = max((micros for micros in times if micros is not None), default=None)
     for watermark in watermarks.values():
-        watermark.feed(reached)
+        watermark.feed(reached, newest)

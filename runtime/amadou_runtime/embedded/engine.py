@@ -102,6 +102,7 @@ class Embedded:
         now: int,
         number: int = 0,
         dependency_state: bytes | None = None,
+        last_event: int | None = None,
     ) -> "BatchResult":
         """Process one batch. The state changes only when the result is passed to `store`.
 
@@ -110,6 +111,7 @@ class Embedded:
         :param now: the clock time in microseconds
         :param number: the batch's number
         :param dependency_state: the `Decision.state` of the previous batch
+        :param last_event: see `Watermark.last_event`
         :raises CallbackError: a callback failed
         :raises TooManyDeadLettersError: more calls failed than `max_dead_letters` allows
         :raises TooManyHeldError: more events are held than `DependsOn` allows
@@ -143,6 +145,7 @@ class Embedded:
         began = perf_counter()
         references = with_updates(self._job, self.references, updates)
         self._operator.begin(references)
+        self._operator.last_event = last_event
         evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
         decision = evaluation.decision
         given = GroupBatch(self.state.stored(), chunks, watermark, decision.limits)

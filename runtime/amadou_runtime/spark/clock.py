@@ -60,6 +60,8 @@ class BatchTime:
     now: int
     dependency_state: bytes | None = None
     called: Sequence[int] = ()
+    last_event: int | None = None
+    """See `Watermark.last_event`."""
     references: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     """For each reference, the names of the files with its entries before the batch; see `reference_files`."""
     changed_files: Mapping[str, str] = attrs.field(factory=dict)
@@ -104,6 +106,8 @@ class StageProgress:
     """Counts of callback calls and failures."""
     dependency_state: bytes | None = None
     """See `Decision.state`."""
+    last_event: int | None = None
+    """See `Watermark.last_event`."""
     partitions: list[PartitionReport] = attrs.field(factory=list)
     """The progress of each source partition after the last completed batch."""
 
@@ -230,6 +234,7 @@ class RunClock:
                 self._now,
                 clock.progress.dependency_state,
                 [] if stage == self._first else clock.called(everything=starts),
+                last_event=clock.watermark.last_event,
             )
             for stage, clock in self._clocks.items()
         }

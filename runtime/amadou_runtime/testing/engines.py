@@ -41,6 +41,7 @@ class ScriptedBatch:
     :param dependency_state: the `Decision.state` of the previous batch
     :param letter_count: counts of callback calls and failures before the batch
     :param references: the entries of references before the batch, by reference; see `ReferenceTable.to_bytes`
+    :param last_event: see `Watermark.last_event`
     """
 
     run: str
@@ -53,6 +54,7 @@ class ScriptedBatch:
     dependency_state: bytes | None = None
     letter_count: LetterCount = attrs.field(factory=LetterCount)
     references: Mapping[str, bytes] = attrs.field(factory=dict)
+    last_event: int | None = None
 
     def after_crash(self) -> "ScriptedBatch":
         """Return the batch without the crash, for the run that reprocesses the batch."""
@@ -216,7 +218,9 @@ class _TracedEngine(Embedded):
         records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
         for source, given in fed.items():
             records.setdefault(source, []).append(("", given))
-        result = self.process(records, batch.watermark, batch.now, batch.number, batch.dependency_state)
+        result = self.process(
+            records, batch.watermark, batch.now, batch.number, batch.dependency_state, batch.last_event
+        )
         if batch.crash_after is not None:
             raise SimulatedCrash
         return result
