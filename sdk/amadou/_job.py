@@ -188,7 +188,8 @@ class Job(HandlerSettings):
         """
         in_memory = any(component.in_memory for component in self.components.values())
         default = _IDLE_IN_MEMORY if in_memory else None
-        timeouts = {source: _of(source, self.idle_timeout) or default for source in self.stream_sources}
+        given = {source: _of(source, self.idle_timeout) for source in self.stream_sources}
+        timeouts = {source: default if timeout is None else timeout for source, timeout in given.items()}
         return {source: timeout for source, timeout in timeouts.items() if timeout is not None}
 
     @property
@@ -335,8 +336,11 @@ class Job(HandlerSettings):
             if not isinstance(delay, timedelta | Param) or (isinstance(delay, timedelta) and delay < timedelta(0)):
                 problems.append(f"{setting} must be a non-negative timedelta or number of seconds, not {delay!r}")
         for setting, time in (*self._by_source("idle_timeout"), ("max_ahead", self.max_ahead)):
-            if not isinstance(time, timedelta | Param | None) or (isinstance(time, timedelta) and time <= timedelta(0)):
-                problems.append(f"{setting} must be a positive timedelta or number of seconds, or None, not {time!r}")
+            of_source = setting.startswith("idle_timeout[")  # zero: the source holds the watermark for unread records
+            least = timedelta(0) if of_source else timedelta.resolution
+            if not isinstance(time, timedelta | Param | None) or (isinstance(time, timedelta) and time < least):
+                sign = "non-negative" if of_source else "positive"
+                problems.append(f"{setting} must be a {sign} timedelta or number of seconds, or None, not {time!r}")
         for setting in ("watermark_delay", "idle_timeout"):
             given = getattr(self, setting)
             unknown = [source for source in given if source not in self.sources] if isinstance(given, Mapping) else []

@@ -147,7 +147,7 @@ class Model:
             records, has_started = [], name != "run"
             if name == "add_watermark":
                 (at,) = arguments
-                self.raise_watermark(max(self.newest.values(), default=None) if at is None else at)
+                self.bring(max(self.newest.values(), default=None) if at is None else at)
             elif name == "advance_processing_time":
                 self.advance_clock(*arguments)
             elif arguments == ["flush"]:  # rule 12
@@ -161,7 +161,22 @@ class Model:
         if at is not None and (self.watermark is None or at > self.watermark):
             self.watermark = at
 
+    def bring(self, at: float | None) -> None:
+        for source in self.sources if at is not None else ():
+            for partition in [name for of, name in self.newest if of == source] or [""]:
+                self.advance(source, partition, at + self.delay)
+
+    def advance(self, source: str, partition: str, at: float) -> None:
+        if partition:
+            self.newest.pop((source, ""), None)
+            self.last_event_at.pop((source, ""), None)
+        self.newest[source, partition] = max(at, self.newest.get((source, partition), at))
+        self.last_event_at[source, partition] = self.clock
+
     def follow_sources(self) -> list[str]:  # rules 2 and 3
+        silent = [source for source in self.sources if source not in {source for source, _ in self.newest}]
+        if silent and self.clock < self.idle_timeout:
+            return silent
         # the minimum over all partitions that are not idle is also the minimum over sources
         active = [name for name, at in self.last_event_at.items() if self.clock - at < self.idle_timeout]
         self.raise_watermark(min((self.newest[name] - self.delay for name in active), default=None))
@@ -190,9 +205,7 @@ class Model:
             if not is_late or self.late_events == "deliver":
                 self.call("on_event", source, key, at, "", program, is_late)
         for *partition, _, at, _ in events:
-            source, name = partition
-            self.newest[source, name] = max(at, self.newest.get((source, name), at))
-            self.last_event_at[source, name] = self.clock
+            self.advance(*partition, at)
 
     def due(self, mark: float | None) -> list[tuple[Any, ...]]:
         timers = [(at, order(key), tag, key) for key, subject in self.subjects.items() for at, tag in subject.timers]

@@ -122,12 +122,44 @@ def test_events_of_a_key_are_processed_in_order_of_partition(test_run: MakeRun) 
     assert [entry.value for entry in run.run().trace] == ["a1", "a2", "b1", "b2"]
 
 
-@pytest.mark.rule(3)
-def test_a_source_without_events_does_not_hold_back_the_watermark(test_run: MakeRun) -> None:
+@pytest.mark.rule(2)
+def test_a_source_that_has_delivered_no_event_holds_the_watermark_back(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "silent"))
+    run.add_record(event(10), source="busy").end_batch().add_record(event(11), source="busy").end_batch()
+    result = run.run()
+    assert (watermarks(result), result.watermark, result.held_back_by) == ([None, None], None, "silent")
+    result = run.add_record(event(9), source="silent").end_batch().run()
+    assert (result.watermark, result.held_back_by) == (at(9), "silent")
+
+
+@pytest.mark.rule(3)
+def test_a_source_that_has_delivered_no_event_holds_the_watermark_back_until_its_timeout(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "busy", "silent", idle_timeout={"silent": 10}))
     run.add_record(event(10), source="busy").end_batch()
-    run.add_record(event(11), source="busy")
-    assert watermarks(run.run()) == [None, 10]
+    assert run.advance_processing_time(9.999 * SECOND).run().watermark is None
+    assert run.advance_processing_time(0.001 * SECOND).run().watermark == at(10)
+
+
+@pytest.mark.rule(3)
+def test_a_source_with_a_timeout_of_zero_does_not_hold_the_watermark_back(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "busy", "rules", idle_timeout={"rules": 0}))
+    run.add_record(event(10), source="busy").end_batch().add_record(event(2), source="rules").end_batch()
+    assert run.add_record(event(20), source="busy").end_batch().run().watermark == at(20)
+
+
+@pytest.mark.rule(2)
+def test_a_watermark_of_a_test_run_counts_for_every_source(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "busy", "silent", watermark_delay=5)).add_watermark(at(7))
+    assert run.run().watermark == at(7)
+    assert run.add_record(event(20), source="busy").end_batch().run().watermark == at(7)
+    assert run.add_watermark(at(9)).run().watermark == at(9)
+
+
+@pytest.mark.rule(2)
+def test_a_time_before_the_first_partition_does_not_hold_the_watermark_back(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "in")).add_watermark(at(7))
+    run.add_record(event(20), "in", partition="p").end_batch()
+    assert run.run().watermark == at(20)
 
 
 @pytest.mark.rule(3)
@@ -229,7 +261,7 @@ def watermarks(result: Any) -> list[float | None]:
 @pytest.mark.rule(3)
 def test_a_watermark_set_by_a_test_run_rises_with_the_clock(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter(), idle_timeout=10)).set_timer("k", at(60)).add_watermark(at(0))
-    run.advance_processing_time(59 * SECOND)
+    run.advance_processing_time(69 * SECOND)
     assert run.run().records("seen") == []
     assert [seen[2:4] for seen in run.advance_processing_time(SECOND).run().records("seen")] == [(60, 60)]
 

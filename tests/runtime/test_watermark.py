@@ -34,7 +34,7 @@ def by_source(newest: NewestSeconds) -> Newest:
 def watermark_after(script: list[tuple[int, NewestSeconds]], idle: Idle) -> tuple[Watermark, int]:
     """Return the watermark after some batches, each with its delay after the previous batch, and the clock's time."""
     delays = {"a": 2, "b": 2, "c": 0}
-    watermark, now = Watermark(job(Recorder(), *SOURCES, watermark_delay=delays, idle_timeout=idle)), 0
+    watermark, now = Watermark(job(Recorder(), *SOURCES, watermark_delay=delays, idle_timeout=idle), began=0), 0
     for after, newest in script:
         now += after * SECOND
         watermark.follow(now)
@@ -93,10 +93,10 @@ def test_a_source_that_was_removed_does_not_hold_the_watermark_back() -> None:
 
 
 def test_held_events_do_not_advance_the_watermark() -> None:
-    watermark, now = watermark_after([(0, {"a": 10, "b": 30})], None)
+    watermark, now = watermark_after([(0, {"a": 10, "b": 30, "c": 29})], None)
     assert watermark.newest == 30 * SECOND
     watermark.hold({"b": (1, 7 * SECOND)})
-    assert watermark.newest == 10 * SECOND
+    assert watermark.newest == 29 * SECOND
     assert watermark.reaches(100 * SECOND, now) is None
     before = watermark.follow(now)
     assert before == 5 * SECOND
@@ -105,12 +105,12 @@ def test_held_events_do_not_advance_the_watermark() -> None:
 
 
 def test_the_watermark_advances_when_predicted_after_its_sources_were_removed() -> None:
-    before, now = watermark_after([(0, {"a": 10}), (1, {"a": 10})], None)
+    before, now = watermark_after([(0, {"a": 10, "b": 10, "c": 10}), (1, {"a": 10, "b": 10, "c": 10})], None)
     before.follow(now)
-    resumed = Watermark(job(Recorder(), "b", watermark_delay=2, idle_timeout=5))
+    resumed = Watermark(job(Recorder(), "b", watermark_delay=2, idle_timeout=5), began=now)
     resumed.load(before.to_json())
     at = resumed.reaches(60 * SECOND, now)
-    assert at == now + 52 * SECOND
+    assert at == now + (5 + 52) * SECOND  # b is waited for
     assert resumed.follow(at) == 60 * SECOND
 
 

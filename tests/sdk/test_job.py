@@ -169,8 +169,8 @@ def test_a_job_has_timers_if_its_handler_defines_on_timer_expired() -> None:
         ({"handler": handler_with(on_timer_expired=yielding)}, "Odd.on_timer_expired has a yield"),
         ({"idle_timeout": 0}, "idle_timeout must be a positive timedelta or number of seconds, or None, not "),
         (
-            {"idle_timeout": {"in": 0}},
-            "idle_timeout['in'] must be a positive timedelta or number of seconds, or None, not ",
+            {"idle_timeout": {"in": -1}},
+            "idle_timeout['in'] must be a non-negative timedelta or number of seconds, or None, not ",
         ),
         (
             {"watermark_delay": {"in": -1}},

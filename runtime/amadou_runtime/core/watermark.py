@@ -67,32 +67,45 @@ NO_WATERMARK: Final[Mapping[str, Any]] = {"current": None, "newest": {}, "brough
 class Watermark:
     """Tracks the newest event times of a run's sources and their partitions. All times are in microseconds since 1970.
 
-    A source's watermark is the minimum over its partitions. A partition with unread records always counts. Idle
-    partitions do not count. With `ends`, partitions that have been read to their end do not count while other
-    partitions have unread records. The run's watermark is the minimum over its sources. A source does not count if it
-    has delivered no records for its idle timeout, or if it has never delivered an event. When no source counts any
-    longer, the watermark advances with the clock.
+    A source's watermark is the minimum over its partitions. A partition with unread records counts, unless its last
+    records brought neither an event nor a time and none were left. Idle partitions do not count. With `ends`,
+    partitions that have been read to their end do not count while other partitions have unread records.
+
+    The run's watermark is the minimum over its sources. A source that has brought neither an event nor a time yet holds
+    the watermark, until it is exhausted or its idle timeout has passed. Later, a source does not count if it has brought
+    neither for its idle timeout. When no source counts any longer, the watermark advances with the clock.
 
     The watermark of a `FromPort` source is that of the stage which feeds it, as of the batch before. Until that stage
-    has a watermark, the run has none either.
+    has a watermark, the run has none either. The source of a reference does not count.
 
     :param job: the job, with the delay and the idle timeout of each source
     :param ends: `True` if the run ends once all available records are read. A partition that has been read to its end
         then delivers no more events
+    :param began: the clock time at which the run began; by default, the time of its first batch
     """
 
-    def __init__(self, job: Job, *, ends: bool = False) -> None:
+    def __init__(self, job: Job, *, ends: bool = False, began: int | None = None) -> None:
         self._delays = {source: delay // MICROSECOND for source, delay in job.delays.items()}
-        self._feeding = {name: source.stage for name, source in job.fed_sources.items()}
+        references = job.reference_sources
+        self._feeding = {name: source.stage for name, source in job.fed_sources.items() if name not in references}
         self._fed: dict[str, int | None] = dict.fromkeys(self._feeding)
-        self._ignored = {*self._feeding, *job.reference_sources}
-        """The sources whose events do not determine the watermark."""
+        self._own = [source for source in self._delays if source not in {*job.fed_sources, *references}]
+        """The sources whose events determine the watermark."""
         self._timeouts = {source: timeout // MICROSECOND for source, timeout in job.idle_after.items()}
         self._ends = ends
         self._newest: Newest = {}
         self._brought: dict[str, dict[str, int]] = {}
+        """The clock time of the last event or time of each partition."""
         self._reading: Mapping[str, Reading] = {}
         self._unread: dict[str, frozenset[str]] = {}
+        """The partitions that count because of their unread records, by source."""
+        self._left: dict[str, frozenset[str]] = {}
+        """The partitions with unread records after the last batch, by source."""
+        self._barren: dict[str, set[str]] = {}
+        """The partitions whose last records brought neither an event nor a time, by source."""
+        self._exhausted: set[str] = set()
+        """In a run that ends: the sources without further records."""
+        self._began = began
         self._held: dict[str, int] = {}
         self._looked: int | None = None
         self._flushes = False
@@ -117,11 +130,15 @@ class Watermark:
         :param now: the clock time when the batch was completed
         """
         for source, by_partition in newest.items():
-            if source in self._ignored:
-                continue
-            for partition, micros in by_partition.items():
-                self._note(source, partition, micros, now)
-        self._unread = {source: reading.left for source, reading in self._reading.items()}
+            if source in self._own:
+                for partition, micros in by_partition.items():
+                    self._note(source, partition, micros, now)
+        for source, reading in self._reading.items():
+            brought, barren = newest.get(source, {}).keys(), self._barren.setdefault(source, set())
+            barren.difference_update(brought)
+            barren.update(reading.brings - brought)
+        self._left = {source: reading.left for source, reading in self._reading.items()}
+        self._unread = dict(self._left)
 
     def feed(self, reached: Mapping[str, int | None], newest: int | None) -> None:
         """Set the watermarks of the `FromPort` sources in the next batch.
@@ -141,6 +158,10 @@ class Watermark:
         behind = {source: fed for source, fed in self._fed.items() if fed is None or fed < micros}
         return {self._feeding[source]: micros + self._delays[source] for source in behind}
 
+    def exhaust(self) -> None:
+        """Record that no source has further records."""
+        self._exhausted.update(self._own)
+
     def flush(self) -> None:
         """Let the watermark advance to the maximum timestamp: at once, or one batch after the stages that feed it."""
         self._flushes = True
@@ -153,9 +174,12 @@ class Watermark:
         """Advance the watermark of one source to a time, as if an event had arrived whose time is later by the source's
         watermark delay.
 
+        :param source: the source. If its events do not determine the watermark, nothing changes
         :param partition: the partition to advance; `None` for all partitions
         :param micros: the time; `None` for the time of each partition's newest event
         """
+        if source not in self._own:
+            return
         partitions = (partition,) if partition is not None else tuple(self._newest.get(source, {"": 0}))
         for name in partitions:
             newest = self._newest.get(source, {}).get(name) if micros is None else micros
@@ -164,6 +188,8 @@ class Watermark:
 
     def _note(self, source: str, partition: str, micros: int, now: int) -> None:
         newest = self._newest.setdefault(source, {})
+        if partition and "" in newest:  # a time was brought before the first partition was known
+            del newest[""], self._brought[source][""]
         newest[partition] = max(micros, newest.get(partition, micros))
         self._brought.setdefault(source, {})[partition] = now
 
@@ -173,18 +199,21 @@ class Watermark:
         :param reading: the partitions and offsets that the batch reads, by source, where known. A partition with unread
             records is not idle, however long ago the last batch was
         """
-        self._reading = {source: each for source, each in (reading or {}).items() if source not in self._ignored}
+        if self._began is None:
+            self._began = now
+        self._reading = {source: each for source, each in (reading or {}).items() if source in self._own}
         for source, each in self._reading.items():
-            self._unread[source] = each.unread
+            barren, left = self._barren.get(source, set()), self._left.get(source, frozenset())
+            self._unread[source] = frozenset(name for name in each.unread if name not in barren or name in left)
             if each.offsets is not None:
                 self._forget(source, each.offsets)
             self._excuse(source, each, now)
+        if self._ends:
+            self._exhausted |= {source for source, each in self._reading.items() if not each.unread}
         is_over = self._flushes and all(fed == END_OF_TIME for fed in self._fed.values())
         reached = END_OF_TIME if is_over else self._at(now)
         if reached is not None:
             self.raise_to(reached)
-        for source, each in self._reading.items():
-            self._brought.setdefault(source, {}).update(dict.fromkeys(each.brings, now))
         self._looked = now
         return self.current
 
@@ -192,7 +221,7 @@ class Watermark:
         """Restart the idle timeout of partitions that have unread records or were unreachable."""
         brought = self._brought.get(source, {})
         for partition in brought:
-            if partition in reading.unread:
+            if partition in self._unread[source]:
                 brought[partition] = now
             elif reading.offsets is not None and partition in reading.offsets:
                 back = reading.offsets[partition].back
@@ -217,26 +246,27 @@ class Watermark:
         the watermark never reaches the event time.
         """
         reached = self._at(now)
-        if reached is None or reached >= micros:
-            return None if reached is None else now
-        for moment in sorted({at for _, _, at in self._idle_moments()}):
+        if reached is not None and reached >= micros:
+            return now
+        moments = {at for _, _, at in self._idle_moments()} | set(self._excused_from(now).values())
+        for moment in sorted(moments):
             if moment > now:
                 now, reached = moment, self._at(moment)
-                assert reached is not None
-                if reached >= micros:
+                if reached is not None and reached >= micros:
                     return now
-        return now + micros - reached if self._may_all_be_idle() else None
+        return now + micros - reached if reached is not None and self._may_all_be_idle() else None
 
     def reports(self, now: int) -> list[PartitionReport]:
         """Return a report on each partition's progress. The partition that holds the watermark back is marked."""
         holding = self._holding(now)
         reports = []
         for source in self._delays:
-            if source in self._ignored:
+            if source not in self._own:
                 continue
             newest = self._newest.get(source, {})
             offsets = self._reading[source].offsets if source in self._reading else None
-            for partition in sorted({*newest, *(offsets or ())}):
+            waits = [""] if holding == (source, "") else []
+            for partition in sorted({*newest, *(offsets or waits)}):
                 micros, offset = newest.get(partition), (offsets or {}).get(partition)
                 lag = None if offset is None else offset.lag
                 reports.append(
@@ -251,6 +281,11 @@ class Watermark:
                 )
         return reports
 
+    def held_back_by(self, now: int) -> str | None:
+        """Return the name of the source, and of its partition if there are several, that holds the watermark back."""
+        holding = self._holding(now)
+        return None if holding is None else "/".join(filter(None, holding))
+
     def _holding(self, now: int) -> tuple[str, str] | None:
         """Return the partition that holds the watermark back; if several are equally far behind, the first by name.
         Return `None` if there is no such partition, or if a `FromPort` source is further behind.
@@ -258,6 +293,8 @@ class Watermark:
         unseen = self._unseen()
         if unseen is not None:
             return unseen
+        for source in self._waiting(now):
+            return source, ""
         reached = [
             (self._newest[source][partition] - self._delays[source], source, partition)
             for source in self._counting(now)[0]
@@ -275,36 +312,54 @@ class Watermark:
         if not self._feeding:
             return self._own_at(now)
         fed = [self._fed[source] for source in self._feeding]
-        if None in fed or self._unseen() is not None:
+        if None in fed or self._unseen() is not None or self._waiting(now):
             return self.current
-        counting, since = self._counting(now) if self._newest else ([], now)
-        own = [self._reached(source, now) for source in counting] if since == now else []
+        counting, idle_since = self._counting(now)
+        own = [self._reached(source, now) for source in counting] if idle_since is None else []
         reached = max(BEGINNING_OF_TIME, min(micros for micros in (*fed, *own) if micros is not None))
         return reached if self.current is None else max(reached, self.current)
 
     def _own_at(self, now: int) -> int | None:
         """Return the watermark of a job without `FromPort` sources; see `_at`."""
-        if self._unseen() is not None:
+        if self._unseen() is not None or self._waiting(now):
             return self.current
-        if not self._newest:  # the watermark was set explicitly, or by sources that the job no longer has
-            if self.current is None or self._looked is None or not self._may_all_be_idle():
+        counting, idle_since = self._counting(now)
+        reached = max(
+            (BEGINNING_OF_TIME, *([min(self._reached(source, now) for source in counting)] if counting else []))
+        )
+        if not counting:  # the watermark was set by sources that the job no longer has
+            if self.current is None or self._looked is None or idle_since is None:
                 return self.current
-            return min(self.current + now - self._looked, END_OF_TIME)
-        counting, since = self._counting(now)
-        reached = max(BEGINNING_OF_TIME, min(self._reached(source, now) for source in counting))
-        if self.current is not None:
+            reached = self.current
+        elif self.current is not None:
             reached = max(reached, self.current)
-        return min(reached + now - max(since, self._looked or since), END_OF_TIME) if since < now else reached
+        if idle_since is None or not self._may_all_be_idle():
+            return reached
+        return min(reached + now - max(idle_since, self._looked or idle_since), END_OF_TIME)
+
+    def _waiting(self, now: int) -> list[str]:
+        """Return the sources that hold the watermark because they have brought neither an event nor a time yet."""
+        excused = self._excused_from(now)
+        unheard = (source for source in self._own if source not in self._newest and source not in self._exhausted)
+        return [source for source in unheard if source not in excused or now < excused[source]]
+
+    def _excused_from(self, now: int) -> dict[str, int]:
+        """Return the time from which a source that has brought neither an event nor a time yet does not hold the
+        watermark. Sources with unread records or without an idle timeout are omitted.
+        """
+        began = now if self._began is None else self._began
+        unheard = (source for source in self._own if source not in self._newest and not self._unread.get(source))
+        return {source: began + self._timeouts[source] for source in unheard if source in self._timeouts}
 
     def _unseen(self) -> tuple[str, str] | None:
-        """Return the first partition, by name, with unread records that no batch has read from yet; `None` if there is
-        no such partition. The event times of the unread records are not known.
+        """Return the first partition, by name, that has brought neither an event nor a time yet and counts because of
+        its unread records; `None` if there is no such partition. The event times of these records are not known.
         """
         unseen = (
             (source, partition)
             for source, partitions in self._unread.items()
             if self._has_offsets(source)
-            for partition in partitions - self._brought.get(source, {}).keys()
+            for partition in partitions - self._newest.get(source, {}).keys()
         )
         return min(unseen, default=None)
 
@@ -312,16 +367,16 @@ class Watermark:
         """Return `True` if a source reports its partitions' offsets."""
         return source in self._reading and self._reading[source].offsets is not None
 
-    def _counting(self, now: int) -> tuple[list[str], int]:
-        """Return the sources that count for the watermark, and the time when the last source became idle. If not all
-        sources are idle, this time is `now`.
+    def _counting(self, now: int) -> tuple[list[str], int | None]:
+        """Return the sources that count for the watermark, and `None`. If all sources are idle, return those that
+        counted last, and the time when the last source became idle.
         """
-        idle = self._idle_from()
+        idle = self._idle_from(now)
         counting = [source for source in self._newest if source not in idle or now < idle[source]]
         if counting or not idle:
-            return counting, now
-        since = max(idle.values())  # the time when the last source became idle
-        return [source for source, at in idle.items() if at == since], since
+            return counting, None
+        last = max((idle[source] for source in self._newest), default=None)
+        return [source for source in self._newest if idle[source] == last], max(idle.values())
 
     def _counting_partitions(self, source: str, now: int) -> list[str]:
         """Return the partitions that count for a source's watermark. If none counts, return those that counted last."""
@@ -351,9 +406,9 @@ class Watermark:
                 for partition in self._newest.get(source, {}).keys() - unread:
                     yield source, partition, brought[partition] + timeout
 
-    def _idle_from(self) -> dict[str, int]:
+    def _idle_from(self, now: int) -> dict[str, int]:
         """Return the time at which each source becomes idle; sources that cannot become idle are omitted."""
-        idle: dict[str, int] = {}
+        idle = self._excused_from(now)
         for source, _, at in self._idle_moments():
             if not self._unread.get(source):
                 idle[source] = max(at, idle.get(source, at))
@@ -362,8 +417,7 @@ class Watermark:
     def _may_all_be_idle(self) -> bool:
         """Return `True` if all sources can become idle so that none can hold the watermark back forever."""
         waits = self._feeding or self._held or any(self._unread.values())
-        sources = self._newest or self._delays.keys() - self._ignored
-        return not waits and all(source in self._timeouts for source in sources)
+        return not waits and all(source in self._timeouts for source in self._own)
 
     def to_json(self) -> dict[str, Any]:
         """Return the state to store in a checkpoint."""

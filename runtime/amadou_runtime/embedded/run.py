@@ -63,6 +63,9 @@ def run_embedded(
     further = depth(job)
     for number in range(1 + further + (further if flush else 0)):
         with log_context(batch=number):
+            if number == 1:
+                for stage in stages.values():
+                    stage.progress.watermark.exhaust()
             if number == 1 + further:
                 for stage in stages.values():
                     stage.progress.watermark.flush()

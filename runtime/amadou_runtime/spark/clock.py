@@ -338,7 +338,7 @@ class _StageClock:
 
     def __init__(self, name: str, job: Job, files: Files, *, ends: bool) -> None:
         self.job = job
-        self.watermark = Watermark(job, ends=ends)
+        self.watermark = Watermark(job, ends=ends, began=clock_time())
         self.progress = StageProgress()
         self._name = name
         self._logs = {

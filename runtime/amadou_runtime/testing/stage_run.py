@@ -104,13 +104,10 @@ class StageRun:
         """
         if source is not None:
             self.watermark.bring(source, partition, micros, now)
-        elif self.job.fed_sources:
-            for name in self.job.external_sources:
-                self.watermark.bring(name, None, micros, now)
-        else:
-            target = self.watermark.newest if micros is None else micros
-            if target is not None:
-                self.watermark.raise_to(target)
+            return
+        target = self.watermark.newest if micros is None else micros
+        for name in self.job.external_sources:
+            self.watermark.bring(name, None, target, now)
 
     def take_result(self, batch: ScriptedBatch, result: ScriptedResult, load: Callable[[], bytes | None]) -> None:
         """Take the result of a batch.
@@ -180,7 +177,8 @@ class StageRun:
 
     def result(self, now: int) -> StageResult:
         """Return the results of the stage."""
-        watermark = deepcopy(self.watermark).follow(now)  # that of the last batch feeds other stages
+        followed = deepcopy(self.watermark)  # the watermark of the last batch feeds other stages
+        watermark = followed.follow(now)
         before, self._returned = self._returned, len(self.raw)
         return StageResult(
             self.job,
@@ -192,6 +190,7 @@ class StageRun:
             self._dropped,
             new_from=before,
             references=self._references,
+            held_back_by=followed.held_back_by(now),
         )
 
     def failed_result(self) -> StageResult:

@@ -35,6 +35,7 @@ class StageResult:
         dropped: int = 0,
         new_from: int = 0,
         references: Mapping[str, bytes] = MappingProxyType({}),
+        held_back_by: str | None = None,
     ) -> None:
         self._job = job
         self._codecs = dict(codecs)
@@ -44,6 +45,8 @@ class StageResult:
         self._group = KeyGroup(PackedGroup(state))
         self.watermark: datetime | None = None if watermark is None else from_micros(watermark)
         """The watermark after the last batch."""
+        self.held_back_by = held_back_by
+        """The source or partition that holds the watermark back."""
         self.counters = dict(counters)
         """Counters of callbacks and components, by name."""
         self.dropped = dropped
@@ -123,6 +126,13 @@ class TestResult:
         watermarks = [each.watermark for each in stages.values() if each.watermark is not None]
         self.watermark: datetime | None = min(watermarks) if len(watermarks) == len(stages) else None
         """The watermark after the last batch. Of several stages, the watermark of the stage that is furthest behind."""
+        holders = [(stage, each) for stage, each in stages.items() if each.watermark == self.watermark]
+        self.held_back_by: str | None = next(
+            (qualified(stage, each.held_back_by) for stage, each in holders if each.held_back_by is not None), None
+        )
+        """The source that holds the watermark back, as ``source`` or ``source/partition``: one that has delivered neither
+        an event nor a time yet, or the one that is furthest behind. `None` if there is none, or if all sources are idle.
+        In a job with several stages, the name begins with that of the stage."""
         self.counters = {
             qualified(stage, name): count for stage, each in stages.items() for name, count in each.counters.items()
         }
