@@ -72,8 +72,8 @@ class Watermark:
     partitions that have been read to their end do not count while other partitions have unread records.
 
     The run's watermark is the minimum over its sources. A source that has brought neither an event nor a time yet holds
-    the watermark, until it is exhausted or its idle timeout has passed. Later, a source does not count if it has brought
-    neither for its idle timeout. When no source counts any longer, the watermark advances with the clock.
+    the watermark, until it is exhausted or its idle timeout has passed. Later, a source does not count if it has
+    brought neither for its idle timeout. When no source counts any longer, the watermark advances with the clock.
 
     The watermark of a `FromPort` source is that of the stage which feeds it, as of the batch before. Until that stage
     has a watermark, the run has none either. The source of a reference does not count.
@@ -324,16 +324,14 @@ class Watermark:
         if self._unseen() is not None or self._waiting(now):
             return self.current
         counting, idle_since = self._counting(now)
-        reached = max(
-            (BEGINNING_OF_TIME, *([min(self._reached(source, now) for source in counting)] if counting else []))
-        )
-        if not counting:  # the watermark was set by sources that the job no longer has
-            if self.current is None or self._looked is None or idle_since is None:
-                return self.current
-            reached = self.current
-        elif self.current is not None:
+        times = [self._reached(source, now) for source in counting]
+        if not times and (self.current is None or idle_since is None):
+            return self.current
+        # without times, the watermark was set by sources that the job no longer has
+        reached = max(BEGINNING_OF_TIME, min(times)) if times else BEGINNING_OF_TIME
+        if self.current is not None:
             reached = max(reached, self.current)
-        if idle_since is None or not self._may_all_be_idle():
+        if idle_since is None:
             return reached
         return min(reached + now - max(idle_since, self._looked or idle_since), END_OF_TIME)
 

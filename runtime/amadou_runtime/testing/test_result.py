@@ -130,9 +130,9 @@ class TestResult:
         self.held_back_by: str | None = next(
             (qualified(stage, each.held_back_by) for stage, each in holders if each.held_back_by is not None), None
         )
-        """The source that holds the watermark back, as ``source`` or ``source/partition``: one that has delivered neither
-        an event nor a time yet, or the one that is furthest behind. `None` if there is none, or if all sources are idle.
-        In a job with several stages, the name begins with that of the stage."""
+        """The source that holds the watermark back, as ``source`` or ``source/partition``: one that has delivered
+        neither an event nor a time yet, or the one that is furthest behind. `None` if there is none, or if all sources
+        are idle. In a job with several stages, the name begins with that of the stage."""
         self.counters = {
             qualified(stage, name): count for stage, each in stages.items() for name, count in each.counters.items()
         }
