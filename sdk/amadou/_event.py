@@ -34,6 +34,16 @@ class KeyedEvent(NamedTuple, Generic[V_co, K_co]):
     value: V_co = None  # type: ignore[assignment]
 
 
+class Filtered(NamedTuple):
+    """What `key_event` can return for a record that is not an event: its time advances the watermark, as that of an
+    event does (`semantics.md` 2).
+
+    :param timestamp: an aware datetime
+    """
+
+    timestamp: datetime
+
+
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
 
 

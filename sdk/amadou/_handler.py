@@ -7,7 +7,7 @@ from inspect import getattr_static
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Generic
 
-from amadou._event import K, KeyedEvent
+from amadou._event import Filtered, K, KeyedEvent
 from amadou._spec import MISSING, Spec
 from amadou._subject import Subject
 from amadou.errors import HandlerAttributeError, NotRunError
@@ -43,11 +43,12 @@ class Handler(Generic[K]):
     def close(self) -> None:
         """Called when a run or test run on the embedded engine ends. Spark stops workers without calling `close`."""
 
-    def key_event(self, record: Any) -> Iterable[KeyedEvent[Any, K]] | KeyedEvent[Any, K] | None:
+    def key_event(self, record: Any) -> Iterable[KeyedEvent[Any, K]] | KeyedEvent[Any, K] | Filtered | None:
         """Turn a record from a source into any number of events. Not called for sources that have a `key_event=`.
 
         :param record: the record that the source delivers, such as the `bytes` of a line
-        :returns: one event, multiple events, or `None` for no event
+        :returns: one event, multiple events, or `None` for no event. With `Filtered(timestamp)`, the record is no
+            event, but its time advances the watermark
         """
         raise NotImplementedError
 

@@ -59,10 +59,11 @@ class Job(HandlerSettings):
         in a list receives every value of the port and has its own guarantee
     :param watermark_delay: time by which the watermark trails the newest event (`semantics.md` 2): a `timedelta`, a
         number of seconds, or a mapping by source name. Sources that are not in the mapping have no delay
-    :param idle_timeout: time without records after which a source is idle and no longer holds the watermark back: a
+    :param idle_timeout: time without events after which a source is idle and no longer holds the watermark back: a
         `timedelta`, a number of seconds, or a mapping by source name. Sources that are not in the mapping have the
         default: 5 seconds for a handler with in-memory windows, otherwise no timeout. A source without a timeout never
-        becomes idle. When all sources are idle, the watermark advances with the clock (`semantics.md` 3)
+        becomes idle. With 0 in the mapping, a source holds the watermark only for unread records. When all sources are
+        idle, the watermark advances with the clock (`semantics.md` 3)
     :param late_events: `"deliver"` passes late events to `on_event` like other events, `"drop"` discards and counts
         them, and `"divert"` sends them to the `late_events` sink as `LateEvent`s (`semantics.md` 13)
     :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last

@@ -204,6 +204,9 @@ class EmitsLimits(EventHandler):
         self.out.collect(subject, (subject.key, event.value))
 
 
+SEEN = {"seen": MemorySink()}
+
+
 class ReadsLimits(Handler):
     limits = ReferenceSpec(str, int, source="limits")
     seen = SinkSpec(tuple)
@@ -233,6 +236,17 @@ def test_a_port_can_update_a_reference(test_run: MakeRun) -> None:
     result = test.run()
     assert result.records("seen") == [("a", 2)]
     assert result.reference("limits") == {"a": 2}
+
+
+@pytest.mark.several_stages
+def test_a_port_that_updates_a_reference_does_not_hold_back_the_watermark(test_run: MakeRun) -> None:
+    """Rules c and 36."""
+    sources = {"limits": FromPort("make", "out"), "events": MemorySource()}
+    stages = {"make": Stage(EmitsLimits(), {"in": MemorySource()}), "use": Stage(ReadsLimits(), sources, SEEN)}
+    test = test_run(Job("fed", stages=stages)).add_record(event(1, 1, "a"), "in").end_batch()
+    for second in (10, 20, 30):
+        test.add_event(event(second, "a", "k"), "events").end_batch()
+    assert test.run().stage("use").watermark == at(30)
 
 
 @pytest.mark.parametrize("store", ["groups", pytest.param("log", marks=pytest.mark.needs_spark(4))])

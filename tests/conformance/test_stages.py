@@ -16,6 +16,7 @@ from amadou import (
     MapSpec,
     MemorySink,
     MemorySource,
+    ReferenceSpec,
     SinkSpec,
     Stage,
     Subject,
@@ -163,7 +164,33 @@ def test_idle_sources_of_a_stage_do_not_hold_back_its_watermark(test_run: MakeRu
     test = test_run(Job("mixed", stages={"first": first, "second": second}))
     test.add_event(event(5, "own"), "own").add_event(event(50, [1]), "in").end_batch().end_batch()
     assert test.run().stage("second").watermark == at(5)
-    test.advance_processing_time(timedelta(seconds=11)).end_batch()
+    test.advance_processing_time(timedelta(seconds=9.999)).end_batch()
+    assert test.run().stage("second").watermark == at(5)
+    test.advance_processing_time(timedelta(seconds=0.001)).end_batch()
+    assert test.run().stage("second").watermark == at(50)
+
+
+def test_a_source_beside_a_port_that_has_delivered_nothing_holds_back_the_watermark(test_run: MakeRun) -> None:
+    first = Stage(Sender(), {"in": MemorySource()})
+    sources = {"fed": FromPort("first", "out"), "own": MemorySource()}
+    second = Stage(Receiver(), sources, {"seen": MemorySink()})
+    test = test_run(Job("mixed", stages={"first": first, "second": second}))
+    test.add_event(event(5, [1]), "in").end_batch().add_event(event(50, [1]), "in").end_batch().end_batch()
+    result = test.run()
+    assert (result.stage("second").watermark, result.held_back_by) == (None, "second.own")
+    test.add_event(event(20, "own"), "own").end_batch()
+    assert test.run().stage("second").watermark == at(20)
+
+
+def test_a_watermark_of_a_test_run_also_holds_for_stages_with_references(test_run: MakeRun) -> None:
+    class WithLimits(Receiver):
+        limits = ReferenceSpec(str, int, source="limits")
+
+    sources = {"fed": FromPort("first", "out"), "limits": MemorySource()}
+    second = Stage(WithLimits(), sources, {"seen": MemorySink()})
+    job = Job("limited", stages={"first": Stage(Sender(), {"in": MemorySource()}), "second": second})
+    test = test_run(job).add_event(event(5, [1]), "in").add_watermark(at(5)).add_watermark(at(6), "limits")
+    test.add_event(event(50, [1]), "in").end_batch().end_batch()
     assert test.run().stage("second").watermark == at(50)
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, START, Recorder, TimerSetter, at, event, job
 
-from amadou import KeyedEvent
+from amadou import Filtered, KeyedEvent
 from amadou.errors import CallbackError
 
 
@@ -145,6 +145,60 @@ def test_a_source_with_a_timeout_of_zero_does_not_hold_the_watermark_back(test_r
     run = test_run(job(Recorder(), "busy", "rules", idle_timeout={"rules": 0}))
     run.add_record(event(10), source="busy").end_batch().add_record(event(2), source="rules").end_batch()
     assert run.add_record(event(20), source="busy").end_batch().run().watermark == at(20)
+
+
+class Filtering(Recorder):
+    """An event with the value "no" is filtered out."""
+
+    def key_event(self, record: KeyedEvent[Any]) -> Any:
+        return Filtered(record.timestamp) if record.value == "no" else record
+
+
+@pytest.mark.on_spark("order across partitions")
+@pytest.mark.rule(2)
+def test_the_time_of_a_filtered_record_advances_the_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(Filtering(), "in")).add_record(event(10), "in").end_batch()
+    run.add_records([event(30, "no"), event(20)], "in").end_batch()
+    result = run.run()
+    assert (result.watermark, len(result.events())) == (at(30), 2)
+
+
+@pytest.mark.rule(2)
+def test_a_source_with_filtered_records_alone_has_a_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(Filtering(), "busy", "filtered")).add_record(event(10), "busy")
+    result = run.add_record(event(7, "no"), "filtered").end_batch().run()
+    assert (result.watermark, result.keys()) == (at(7), [])
+
+
+@pytest.mark.rule(4)
+def test_the_time_of_a_filtered_record_can_be_too_far_ahead(test_run: MakeRun) -> None:
+    run = test_run(job(Filtering(), "in", max_ahead=60, on_error="dead_letter"), processing_time=at(0))
+    result = run.add_records([event(10), event(61, "no"), event(60, "no")], "in").end_batch().run()
+    assert result.watermark == at(60)
+    (dead_letter,) = result.dead_letters
+    assert (dead_letter.callback, "ahead" in dead_letter.error) == ("key_event", True)
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (Filtered(datetime(2025, 1, 1)), "NaiveTimestampError"),
+        (Filtered(datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))), "TimestampRangeError"),
+        (Filtered("2025"), "is not a datetime"),  # type: ignore[arg-type]
+        (
+            [Filtered(datetime(2025, 1, 1, tzinfo=timezone.utc))],
+            "must return a KeyedEvent, an iterable of them, Filtered",
+        ),
+    ],
+)
+@pytest.mark.rule(1)
+def test_a_filtered_record_needs_a_time(test_run: MakeRun, returned: Any, problem: str) -> None:
+    class Wrong(Recorder):
+        def key_event(self, record: Any) -> Any:
+            return returned
+
+    with pytest.raises(CallbackError, match=problem):
+        test_run(job(Wrong(), "in")).add_record(1, "in").run()
 
 
 @pytest.mark.rule(2)

@@ -280,3 +280,19 @@ def test_an_empty_mapping_of_aggregates_is_refused() -> None:
     for value in ({}, {"n": Count(), "more": {}}):
         with pytest.raises(TypeError, match="an empty mapping"):
             TumblingWindow(SECOND, value)
+
+
+def test_a_filter_lets_only_some_records_into_the_window_and_the_others_advance_the_watermark() -> None:
+    window = TumblingWindow(timedelta(seconds=10))
+    handler = windowed(key="k", timestamp="t", window=window, filter=lambda record: record["ok"])
+    run = TestRun(Job("filtered", handler, {"in": MemorySource()}, {"results": MemorySink()}))
+    for second, ok in ((1, True), (2, False), (25, False)):
+        run.add_record({"k": "a", "t": f"2025-01-01T00:00:{second:02}Z", "ok": ok}).end_batch()
+    result = run.run()
+    assert [(record.start.second, record.value) for record in result.records("results")] == [(0, 1)]
+    assert (len(result.events()), result.watermark and result.watermark.second) == (1, 25)
+
+
+def test_a_filter_must_be_a_function() -> None:
+    with pytest.raises(SpecError, match="filter must be a function of the record, not 'ok'"):
+        windowed(key="k", timestamp="t", window=TumblingWindow(timedelta(seconds=10)), filter="ok")  # type: ignore[arg-type]

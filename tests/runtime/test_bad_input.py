@@ -196,7 +196,7 @@ def test_the_error_for_a_list_of_plain_tuples_from_key_event_suggests_a_keyed_ev
 def test_a_result_of_key_event_that_is_not_an_event_is_an_error(returned: Any) -> None:
     error = failure(lambda: returned)
     assert error.callback == "key_event"
-    assert error.error.startswith("EventTypeError: key_event must return a KeyedEvent, an iterable of them, or None")
+    assert error.error.startswith("EventTypeError: key_event must return a KeyedEvent, an iterable of them, Filtered")
     assert shows_only_the_users_frames(error)
 
 

@@ -1,6 +1,7 @@
 """Watermarks of sources and partitions, and predictions of when they reach a time."""
 
 import json
+from datetime import timedelta
 from typing import TypeAlias
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from tests.conformance.handlers import Recorder, job
 from tests.runtime.test_describe_stages import joined
 
-from amadou import PartitionOffset, from_micros
+from amadou import FromPort, Job, MemorySink, MemorySource, PartitionOffset, Stage, from_micros
+from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime.core.watermark import BEGINNING_OF_TIME, END_OF_TIME, Newest, Reading, Watermark
 
 SECOND = 1_000_000
@@ -231,3 +233,74 @@ def test_a_partition_does_not_hold_the_watermark_back_if_a_port_does(
     watermark.feed({"web": web * SECOND, "app": None if app is None else app * SECOND}, None)
     (report,) = watermark.reports(0)
     assert report.holds_back == is_holding
+
+
+def brought(*sources: str) -> dict[str, Reading]:
+    """Return what a batch reads from the sources a and b, which do not report the positions of partitions."""
+    return {source: Reading.whole(source in sources) for source in "ab"}
+
+
+def test_a_source_that_brings_only_filtered_records_becomes_idle() -> None:
+    watermark = Watermark(job(Recorder(), "a", "b", idle_timeout=5), began=0)
+    reached = []
+    for second in range(1, 14):
+        reached.append(watermark.follow(second * SECOND, brought("a", "b")))  # a goes on bringing records
+        newest = {"b": {"": second * SECOND}} | ({"a": {"": SECOND}} if second == 1 else {})
+        watermark.observe(newest, second * SECOND)
+    assert reached[1:6] == [SECOND] * 5
+    assert reached[7:] == [second * SECOND for second in range(7, 13)]
+
+
+def test_a_source_that_brings_records_after_a_pause_is_not_idle_in_that_batch() -> None:
+    watermark = Watermark(job(Recorder(), "a", "b", idle_timeout=5), began=0)
+    watermark.follow(SECOND, brought("a", "b"))
+    watermark.observe({"a": {"": SECOND}, "b": {"": SECOND}}, SECOND)
+    watermark.follow(2 * SECOND, brought("b"))
+    watermark.observe({"b": {"": 50 * SECOND}}, 2 * SECOND)
+    assert watermark.follow(60 * SECOND, brought("a", "b")) == SECOND  # after a batch that took a minute
+
+
+def test_a_backlog_of_filtered_records_holds_the_watermark_back() -> None:
+    run = Run(ends=False, idle=5)
+    run.process(read(p=(10, 10), q=(10, 100)), {"p": 5, "q": 4})
+    for position in range(20, 100, 10):
+        assert run.process(read(p=(position, position), q=(position, 100)), {"p": position}, after=10) == 4
+    assert run.process(read(p=(100, 100), q=(100, 100)), {"p": 100}, after=10) == 4
+    assert run.process(read(p=(110, 110), q=(100, 100)), {"p": 110}, after=10) == 100
+
+
+def test_a_source_without_further_records_is_not_waited_for_in_a_run_that_ends() -> None:
+    watermark = Watermark(job(Recorder(), "a", "b"), ends=True, began=0)
+    watermark.follow(SECOND, brought("a", "b"))
+    watermark.observe({"a": {"": 7 * SECOND}}, SECOND)
+    assert watermark.follow(2 * SECOND, brought("a", "b")) is None  # b has more records
+    watermark.observe({"a": {"": 8 * SECOND}}, 2 * SECOND)
+    assert watermark.follow(3 * SECOND, brought("a")) == 8 * SECOND
+    assert watermark.held_back_by(3 * SECOND) == "a"
+
+
+def test_the_time_until_which_a_source_is_waited_for_is_predicted() -> None:
+    watermark = Watermark(job(Recorder(), "a", "b", idle_timeout={"b": 30}), began=0)
+    watermark.follow(SECOND, brought("a"))
+    watermark.observe({"a": {"": 7 * SECOND}}, SECOND)
+    assert (watermark.follow(2 * SECOND, brought()), watermark.held_back_by(2 * SECOND)) == (None, "b")
+    assert watermark.reaches(5 * SECOND, 2 * SECOND) == 30 * SECOND
+    assert watermark.reaches(9 * SECOND, 2 * SECOND) is None
+    assert watermark.follow(30 * SECOND, brought()) == 7 * SECOND
+
+
+def test_the_time_at_which_a_source_beside_a_port_becomes_idle_is_predicted() -> None:
+    sources = {"fed": FromPort("first", "results"), "own": MemorySource()}
+    stages = {
+        "first": Stage(
+            windowed(key="k", timestamp="t", window=TumblingWindow(timedelta(seconds=1))), {"in": MemorySource()}
+        ),
+        "second": Stage(Recorder(), sources, {"seen": MemorySink()}, idle_timeout={"own": 10}),
+    }
+    watermark = Watermark(Job("staged", stages=stages).by_stage["second"])
+    watermark.follow(0)
+    watermark.observe({"own": {"": 5 * SECOND}}, 0)
+    watermark.feed({"first": 50 * SECOND}, None)
+    watermark.follow(SECOND)
+    assert watermark.reaches(8 * SECOND, SECOND) == 10 * SECOND
+    assert watermark.follow(10 * SECOND) == 50 * SECOND

@@ -55,6 +55,7 @@ def test_amadou_exports_these_names() -> None:
         "DependsOn",
         "EventColumns",
         "FailedBatch",
+        "Filtered",
         "FromPort",
         "Handler",
         "Invoke",

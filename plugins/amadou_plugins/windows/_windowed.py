@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import attrs
 import orjson
 
-from amadou import Job, Key, KeyedEvent, SinkSpec, Subject, VectorizedHandler
+from amadou import Filtered, Job, Key, KeyedEvent, SinkSpec, Subject, VectorizedHandler
 from amadou.errors import AmadouError, SpecError
 from amadou_plugins.windows._base import Window, WindowSpec
 
@@ -58,8 +58,10 @@ class Windowed(VectorizedHandler):
         timestamp: Reading,
         value: Reading | None,
         port: str,
+        filter: Callable[[Any], Any] | None = None,
     ) -> None:
         self.window = window
+        self._filter = filter
         if type(self).on_event is Windowed.on_event and type(self).closed is Windowed.closed:
             self.delegates_to = window.name
         self.results = SinkSpec(WindowResult, name=port)
@@ -74,7 +76,7 @@ class Windowed(VectorizedHandler):
         made._read_value = None  # late events and dead letters must contain the complete records
         return made
 
-    def key_event(self, record: Any) -> KeyedEvent[Any]:
+    def key_event(self, record: Any) -> KeyedEvent[Any] | Filtered:
         read = _json(record) if isinstance(record, bytes | str) else record
         timestamp = self._read_timestamp(read)
         if isinstance(timestamp, str):
@@ -85,11 +87,14 @@ class Windowed(VectorizedHandler):
         if not isinstance(timestamp, datetime):
             problem = f"{timestamp!r} is neither a datetime nor an ISO 8601 string: convert it in a timestamp= function"
             raise RecordError("timestamp", problem)
+        if self._filter is not None and not self._filter(read):
+            return Filtered(timestamp)
         return KeyedEvent(self._read_key(read), timestamp, read if self._read_value is None else self._read_value(read))
 
     def key_batch(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
         readers = (self._read_key, self._read_timestamp, self._read_value)
-        if not all(reader is None or isinstance(reader, _Field | _Fields | _Only) for reader in readers):
+        has_functions = not all(reader is None or isinstance(reader, _Field | _Fields | _Only) for reader in readers)
+        if has_functions or self._filter is not None:
             return None  # user functions must be called record by record, in the same order as in `key_event`
         read = list(map(orjson.loads, records)) if set(map(type, records)) <= {bytes, str} else records
         if set(map(type, read)) != {dict}:
@@ -130,6 +135,7 @@ def windowed(
     window: WindowSpec[Any],
     event_value: Reading | None = None,
     port: str = "results",
+    filter: Callable[[Any], Any] | None = None,
 ) -> Windowed:
     """Return a handler that adds every record to a window and collects `WindowResult`s::
 
@@ -148,6 +154,8 @@ def windowed(
     :param window: the window, without an `on_close` function; the handler uses a copy of the window
     :param event_value: the event's value, which the window's aggregate reads; defaults to the record
     :param port: name of the port that receives the results
+    :param filter: function of a record that returns `True` for the records to add. The times of the others advance the
+        watermark
     :raises SpecError: a parameter has the wrong type, or the window already has an `on_close` function
     """
     if not isinstance(window, WindowSpec):
@@ -157,7 +165,9 @@ def windowed(
         window.__set_name__(Windowed, "window")
     window.on_close(Windowed.closed)
     window.mark("on_close_all", Windowed.all_closed)
-    return Windowed(window, key, timestamp, event_value, port)
+    if filter is not None and not callable(filter):
+        raise SpecError(f"filter must be a function of the record, not {filter!r}")
+    return Windowed(window, key, timestamp, event_value, port, filter)
 
 
 def _only(fields: frozenset[str] | None) -> Callable[[Any], Any] | None:

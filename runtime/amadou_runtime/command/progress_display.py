@@ -105,8 +105,12 @@ def progress_line(progress: Progress) -> str:
 
 
 def _held_back(progress: Progress) -> list[str]:
-    """Return a list with text about the partition that holds the watermark back; empty for a single partition."""
+    """Return a list with text about the source or partition that holds the watermark back; empty for a single partition
+    that has delivered events.
+    """
     partition = progress.held_back_by
+    if partition is not None and partition.newest is None and not partition.lag:
+        return [f"watermark waits for the first event of {partition.name}"]
     if partition is None or len(progress.partitions) < 2:
         return []
     return [f"watermark held back by {partition.name} (newest event: {shown_watermark(partition.newest)})"]

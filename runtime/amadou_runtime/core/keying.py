@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from types import GeneratorType
 from typing import Any, Final, Literal, NamedTuple
 
-from amadou import Job, KeyedEvent, Source, TableSource, check_ran
+from amadou import Filtered, Job, KeyedEvent, Source, TableSource, check_ran
 from amadou.engine import FedSource, callbacks_of, check_key, pack
 from amadou.errors import (
     AmadouError,
@@ -240,6 +240,9 @@ class Keying:
                     events = (events,)
                 elif events is None:
                     continue
+                elif type(events) is Filtered:
+                    newest = max(newest, _filtered_time(events, limit))
+                    continue
                 elif letters is not None:
                     events, before = list(events), newest
                 for event in events:
@@ -371,12 +374,31 @@ class Keying:
                 if plain is None
                 else f"the plain tuple {plain!r}: write KeyedEvent(key, timestamp, value)"
             )
-            return EventTypeError(f"key_event must return a KeyedEvent, an iterable of them, or None, not {why}")
+            return EventTypeError(
+                f"key_event must return a KeyedEvent, an iterable of them, Filtered(time) or None, not {why}"
+            )
         if not isinstance(event.timestamp, datetime):
             return EventTypeError(f"the timestamp of {event!r} is not a datetime: use an aware datetime")
         if event.timestamp.utcoffset() is None:
             return NaiveTimestampError(event.timestamp)
         return error
+
+
+def _filtered_time(filtered: Filtered, limit: datetime) -> datetime:
+    """Return the time of a record that is no event, in UTC.
+
+    :raises Exception: the time is unusable
+    """
+    timestamp: Any = filtered.timestamp
+    if not isinstance(timestamp, datetime):
+        raise EventTypeError(f"the timestamp of {filtered!r} is not a datetime: use an aware datetime")
+    if timestamp.utcoffset() is None:
+        raise NaiveTimestampError(timestamp)
+    if timestamp > limit:
+        raise _too_far_ahead(timestamp, limit)
+    if timestamp < FIRST_TIME:
+        raise TimestampRangeError(timestamp)
+    return timestamp.astimezone(timezone.utc)
 
 
 def _is_plain_event(value: Any) -> bool:

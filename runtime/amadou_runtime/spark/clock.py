@@ -188,7 +188,7 @@ class RunClock:
         self.wakes = needs_wake_ups(job)
         """`True` if the job needs the wake-up source."""
         sources = [(name, source) for name, stage in job.by_stage.items() for source in stage.stream_sources]
-        idles = any(stage.idle_after for stage in job.by_stage.values())
+        idles = any(stage.idle_after or len(stage.sources) > 1 for stage in job.by_stage.values())
         self._looks_at_plans = idles or any(self.newest_file(*each) for each in sources)
         limits = any(stage.max_ahead is not None for stage in job.by_stage.values())
         has_tables = any(stage.table_sources for stage in job.by_stage.values())

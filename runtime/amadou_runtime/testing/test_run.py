@@ -209,9 +209,9 @@ class TestRun:
         partition: str | None = None,
         stage: str | None = None,
     ) -> "TestRun":
-        """End the batch and advance the watermark to a time, regardless of the job's watermark delay. The watermark
-        never moves backwards. The watermark of a source that is a port follows the stage that feeds it, one batch
-        later.
+        """End the batch and advance the watermark to at least a time, for every source and regardless of the job's
+        watermark delay. If an event of the batch is newer, the watermark follows the event. The watermark of a source
+        that is a port follows the stage that feeds it, one batch later.
 
         :param timestamp: an aware datetime; by default the newest event time in this batch and all earlier batches
         :param source: the source that has reached this time; the job's watermark is the minimum of the watermarks
