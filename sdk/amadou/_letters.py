@@ -18,7 +18,8 @@ class LateEvent:
     :param key: the event's key
     :param timestamp: the event's time
     :param value: the event's value
-    :param watermark: the watermark of the batch in which the event was late
+    :param watermark: the watermark of the batch in which the event was late; `None` before the first watermark, for an
+        event of a window that `max_active` has evicted
     :param by: the name of the window or join for which the event was too late; `None` if the job itself diverted the
         event
     """
@@ -28,7 +29,7 @@ class LateEvent:
     key: Any
     timestamp: datetime
     value: Any
-    watermark: datetime
+    watermark: datetime | None
     by: str | None = None
 
 

@@ -175,7 +175,6 @@ class Subject(Generic[K_co]):
             events
         """
         batch = self._batch
-        assert batch.watermark is not None
         late = LateEvent(batch.job, self.source or "", *event, batch.watermark, by)
         port = batch.ports.get(LATE_EVENTS)
         if port is None:

@@ -1,5 +1,6 @@
 """Event time: the range of timestamps, and their conversion to microseconds or milliseconds since 1970."""
 
+import re
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Final
@@ -81,6 +82,30 @@ END_OF_TIME: Final = to_micros(LAST_TIME)
 def from_micros(micros: int) -> datetime:
     """Return the UTC timestamp for a number of microseconds since 1970-01-01T00:00Z."""
     return EPOCH + micros * MICROSECOND  # twice as fast as creating a timedelta
+
+
+_MIDNIGHT: Final = re.compile(r"(.{8,10}[T ])24(:?00(?::?00(?:[.,]0+)?)?)?(Z|[+-].*)?")
+_LEAP_SECOND: Final = re.compile(r".{8,10}[T ][0-9]{2}:?[0-9]{2}:?60")
+
+
+def from_text(text: str) -> datetime:
+    """Return the time of a text in the format of ISO 8601 or RFC 3339. Hour 24 is the end of a day, and ``t`` and ``z``
+    can be lower-case.
+
+    :returns: a datetime, which is naive if the text has no time zone
+    :raises ValueError: the text is not a time, or its second is a leap second, which a datetime cannot express
+    """
+    upper = text.upper()
+    midnight = _MIDNIGHT.fullmatch(upper)
+    try:
+        if midnight is None:
+            return datetime.fromisoformat(text if upper == text else upper)
+        day, minutes, zone = (part or "" for part in midnight.groups())
+        return datetime.fromisoformat(f"{day}00{minutes}{zone}") + timedelta(days=1)
+    except ValueError as error:
+        if _LEAP_SECOND.match(upper):
+            raise ValueError("second 60 is a leap second: use 59, or 0 of the next minute") from None
+        raise ValueError(str(error).replace(upper, text)) from None
 
 
 def to_millis(timestamp: datetime) -> int:

@@ -1,7 +1,8 @@
 """Handlers that consist of a window, and errors in settings of windows."""
 
 import json
-from datetime import timedelta
+import re
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from amadou_plugins.aggregates import Count, Mean, Sum
 from amadou_plugins.windows import (
     CountWindow,
     HoppingWindow,
+    RecordError,
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
@@ -115,7 +117,10 @@ def test_keys_times_and_values_of_windowed_can_be_fields_or_functions() -> None:
         (b"{", "the record cannot be read: it is not JSON"),
         ("[1]", "the record cannot be read: it is not a JSON object"),
         (line(1), "the key cannot be read: the record has no field 'page'"),
-        (b'{"page": "a", "timestamp": "soon"}', "the timestamp cannot be read: use the ISO 8601 format (Invalid"),
+        (
+            b'{"page": "a", "timestamp": "soon"}',
+            "the timestamp cannot be read: use the ISO 8601 format, or convert it in",
+        ),
         (b'{"page": "a", "timestamp": 5}', "5 is neither a datetime nor an ISO 8601 string"),
         (b'{"page": "a", "timestamp": "2025-01-01T00:00:00"}', "NaiveTimestampError"),
         (line(1, page=1.5), "KeyTypeError"),
@@ -296,3 +301,39 @@ def test_a_filter_lets_only_some_records_into_the_window_and_the_others_advance_
 def test_a_filter_must_be_a_function() -> None:
     with pytest.raises(SpecError, match="filter must be a function of the record, not 'ok'"):
         windowed(key="k", timestamp="t", window=TumblingWindow(timedelta(seconds=10)), filter="ok")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2025-01-01T24:00:00Z", datetime(2025, 1, 2, tzinfo=timezone.utc)),
+        ("2024-12-31T24:00:00.000+00:00", datetime(2025, 1, 1, tzinfo=timezone.utc)),
+        ("2025-01-01t00:00:00z", datetime(2025, 1, 1, tzinfo=timezone.utc)),
+        ("20250101T2400Z", datetime(2025, 1, 2, tzinfo=timezone.utc)),
+        ("2025-01-01 24:00-01:00", datetime(2025, 1, 2, 1, tzinfo=timezone.utc)),
+    ],
+)
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_times_in_other_forms_of_iso_8601_are_read(text: str, expected: datetime, in_columns: bool) -> None:
+    handler = windowed(key="k", timestamp="t", window=TumblingWindow(timedelta(seconds=10)))
+    record = {"k": "a", "t": text}
+    assert handler.key_event(record).timestamp == expected
+    if in_columns:
+        columns = handler.key_batch([record, {"k": "a", "t": "2025-01-01T00:00:00Z"}])
+        assert columns is not None
+        assert columns[1][0] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("2016-12-31T23:59:60Z", "second 60 is a leap second: use 59, or 0 of the next minute"),
+        ("2025-01-01T24:00:01Z", "use the ISO 8601 format, or convert it in a timestamp= function"),
+        ("9999-12-31T24:00:00Z", "use the ISO 8601 format"),
+        ("yesterday", "use the ISO 8601 format"),
+    ],
+)
+def test_the_error_of_a_time_that_cannot_be_read_says_what_to_do(text: str, problem: str) -> None:
+    handler = windowed(key="k", timestamp="t", window=TumblingWindow(timedelta(seconds=10)))
+    with pytest.raises(RecordError, match=re.escape(problem)):
+        handler.key_event({"k": "a", "t": text})

@@ -159,6 +159,14 @@ def test_an_event_at_the_watermark_is_in_the_session_that_ends_there() -> None:
         assert (10, 20, 2) in results(run.end_batch().run())
 
 
+@pytest.mark.parametrize(("settings", "counted"), [({}, 1), ({"allowed_lateness": 5 * SECOND}, 0)])
+def test_late_events_that_open_a_session_near_a_closed_one_are_counted(settings: Any, counted: int) -> None:
+    run = TestRun(job(windowing(SessionWindow, 5 * SECOND, **settings))).add_record(event(0)).add_watermark(at(6))
+    result = run.add_records([event(3), event(7)]).run(flush=True)
+    assert results(result) == ([(0, 5, 1), (3, 12, 2)] if counted else [(0, 12, 3)])
+    assert result.counters == ({"window.late_sessions": 1} if counted else {})
+
+
 def test_an_event_at_the_watermark_is_in_the_sliding_windows_that_end_there() -> None:
     run = TestRun(job(windowing(SlidingWindow, 10 * SECOND))).add_record(event(1)).end_batch()
     run.add_records([event(1), event(2)]).end_batch().add_records([event(2), event(3)])

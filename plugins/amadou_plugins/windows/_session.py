@@ -43,6 +43,8 @@ from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 # session also stores the kind of its values.
 _START, _LAST, _KIND = range(2, 5)
 _MIXED = "mixed"
+_LATE_SESSIONS = ".late_sessions"
+"""Suffix of the counter of late events that are in a session of their own."""
 
 
 class SessionWindow(WindowSpec[V_co]):
@@ -54,6 +56,9 @@ class SessionWindow(WindowSpec[V_co]):
     event does not belong to a session that was open when the event's batch began. With `max_duration`, the first
     condition is enough. An event is also late if it is older than the end of a session that closed at `max_duration` or
     because of `max_active`.
+
+    A late event can open a session that is less than `gap` away from one that has closed, as in Flink. Such events are
+    counted as ``<name>.late_sessions``. With an `allowed_lateness` of at least `gap`, there are none.
 
     :param gap: maximum gap, in event time, between consecutive events in a session
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
@@ -93,9 +98,12 @@ class SessionWindow(WindowSpec[V_co]):
             if "open" not in open_before:
                 opened = (session for session in sessions if self._is_open(session[_LAST], reached))
                 open_before["open"] = [session[_START:_KIND] for session in opened]
-            if not self._is_open(micros, reached) and not self._is_near(open_before["open"], micros):
+            is_near = self._is_near(open_before["open"], micros)
+            if not self._is_open(micros, reached) and not is_near:
                 self._too_late(subject, event, just=self._is_open(micros, reached - 1))
                 return
+            if not is_near and self._is_behind(micros, reached):
+                subject.count(f"{self.name}{_LATE_SESSIONS}")
         if before is not None and micros < before:
             self.too_late(subject, event)
             return
@@ -176,8 +184,11 @@ class SessionWindow(WindowSpec[V_co]):
         if watermark is not None:
             if group_state.batch_local is None:
                 group_state.batch_local = list(keys), list(starts), list(lasts)
-            if not self._is_open(min(events.micros), watermark):
-                events = self._without_late(subject, events, self._taken(events, group_state.batch_local, watermark))
+            if self._is_behind(min(events.micros), watermark):
+                taken_late, on_time = self._taken(events, group_state.batch_local, watermark)
+                if taken_late:
+                    subject.count(f"{self.name}{_LATE_SESSIONS}", taken_late)
+                events = self._without_late(subject, events, on_time) if not all(on_time) else events
             if not events:
                 return
         newest = max(events.micros)
@@ -248,20 +259,29 @@ class SessionWindow(WindowSpec[V_co]):
 
     def _taken(
         self, events: EventColumns, open_before: tuple[list[Key], list[int], list[int]], watermark: int
-    ) -> list[bool]:
-        """Return a list with `True` for each event that is on time, and `False` for each late event.
+    ) -> tuple[int, list[bool]]:
+        """Return the number of events for `late_sessions`, and a list with `True` for each event that is on time, and
+        `False` for each late event.
 
         :param open_before: keys, starts and last event times of the sessions that were open when the batch began
         """
-        late = {key for key, at in zip(events.keys, events.micros, strict=True) if not self._is_open(at, watermark)}
-        found: dict[Key, list[Sequence[int]]] = {key: [] for key in late}
+        behind = {key for key, at in zip(events.keys, events.micros, strict=True) if self._is_behind(at, watermark)}
+        found: dict[Key, list[Sequence[int]]] = {key: [] for key in behind}
         for key, *span in zip(*open_before, strict=True):
             if key in found:
                 found[key].append(span)
-        return [
-            self._is_open(micros, watermark) or self._is_near(found[key], micros)
-            for key, micros in zip(events.keys, events.micros, strict=True)
-        ]
+        late_sessions, on_time = 0, []
+        for key, micros in zip(events.keys, events.micros, strict=True):
+            is_behind = self._is_behind(micros, watermark)
+            is_near = is_behind and self._is_near(found[key], micros)
+            is_open = self._is_open(micros, watermark)
+            on_time.append(is_open or is_near)
+            late_sessions += is_open and is_behind and not is_near
+        return late_sessions, on_time
+
+    def _is_behind(self, micros: int, watermark: int) -> bool:
+        """Return `True` if an event is so late that a session within `gap` of it can have closed."""
+        return micros < watermark - self._lateness
 
     def _is_open(self, last: int, watermark: int) -> bool:
         """Return `True` if a session whose last event has this time is open at this watermark."""

@@ -10,6 +10,7 @@ import orjson
 
 from amadou import Filtered, Job, Key, KeyedEvent, SinkSpec, Subject, VectorizedHandler
 from amadou.errors import AmadouError, SpecError
+from amadou.event_time import from_text
 from amadou_plugins.windows._base import Window, WindowSpec
 
 Reading: TypeAlias = str | Sequence[str] | Callable[[Any], Any]
@@ -81,9 +82,10 @@ class Windowed(VectorizedHandler):
         timestamp = self._read_timestamp(read)
         if isinstance(timestamp, str):
             try:
-                timestamp = datetime.fromisoformat(timestamp)
-            except ValueError as error:
-                raise RecordError("timestamp", f"use the ISO 8601 format ({error})") from None
+                timestamp = from_text(timestamp)
+            except (ValueError, OverflowError) as error:
+                problem = f"use the ISO 8601 format, or convert it in a timestamp= function ({error})"
+                raise RecordError("timestamp", problem) from None
         if not isinstance(timestamp, datetime):
             problem = f"{timestamp!r} is neither a datetime nor an ISO 8601 string: convert it in a timestamp= function"
             raise RecordError("timestamp", problem)
@@ -101,7 +103,10 @@ class Windowed(VectorizedHandler):
             return None
         keys, timestamps, values = (read if reader is None else reader.each(read) for reader in readers)  # type: ignore[attr-defined]
         if set(map(type, timestamps)) == {str}:
-            timestamps = list(map(datetime.fromisoformat, timestamps))
+            try:
+                timestamps = list(map(datetime.fromisoformat, timestamps))
+            except ValueError:  # such as hour 24
+                timestamps = list(map(from_text, timestamps))
         return (keys, timestamps, values) if set(map(type, timestamps)) == {datetime} else None
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
