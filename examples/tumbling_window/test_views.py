@@ -43,3 +43,14 @@ def test_sums_the_sample_files_however_they_are_cut_into_batches(cut: int) -> No
     sums = run.run().records("sums")
     assert len(sums) == len(expected)
     assert {(record.channel_id, record.timestamp): record.sum for record in sums} == expected
+
+
+def test_a_view_that_arrives_after_the_sum_of_its_minute_does_not_change_the_sums() -> None:
+    run = TestRun(job)
+    for second in ("00:06", "00:12", "05:30"):
+        run.add_record(b'{"channel_id": "news", "timestamp": "2025-01-01T00:%sZ"}' % second.encode())
+    run.end_batch().add_record(b'{"channel_id": "news", "timestamp": "2025-01-01T00:00:18Z"}')
+    result = run.run(flush=True)
+
+    assert [(record.timestamp.minute, record.sum) for record in result.records("sums")] == [(0, 2), (5, 1)]
+    assert result.keys() == []

@@ -30,15 +30,14 @@ class ViewsPerMinute(Handler):
         return [KeyedEvent(view["channel_id"], datetime.fromisoformat(view["timestamp"]))]
 
     def on_event(self, subject: Subject, event: KeyedEvent) -> None:
-        counts = self.counts.state_for(subject)
         minute = truncate(event.timestamp, MINUTE)
-        counts[minute] = counts.get(minute, 0) + 1
-        subject.set_timer(minute + MINUTE)
+        if subject.set_timer(minute + MINUTE):  # otherwise the view is late: the sum of its minute has been written
+            counts = self.counts.state_for(subject)
+            counts[minute] = counts.get(minute, 0) + 1
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
-        counts = self.counts.state_for(subject)
-        for minute in sorted(m for m in counts if m < timestamp):
-            self.sums.collect(subject, ViewSum(subject.key, minute, counts.pop(minute)))
+        minute = timestamp - MINUTE
+        self.sums.collect(subject, ViewSum(subject.key, minute, self.counts.state_for(subject).pop(minute)))
 
 
 job = Job(

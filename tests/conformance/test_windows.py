@@ -9,7 +9,7 @@ from attrs import frozen
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, START, EventHandler, Mistake, at, event, job
 
-from amadou import Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
+from amadou import Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import AmadouError, CallbackError
 from amadou_plugins.aggregates import Collect, Count, Last, Max, Mean, Reduce
 from amadou_plugins.windows import (
@@ -272,6 +272,24 @@ def test_windows_beyond_max_active_are_evicted(test_run: MakeRun) -> None:
         (20, 30, False, 1),
     ]
     assert result.counters == {"window.evicted": 1, "window.late": 1}
+
+
+def test_an_event_of_an_evicted_window_is_diverted_before_the_first_watermark(test_run: MakeRun) -> None:
+    class Diverting(TwoActiveWindows):
+        window = TumblingWindow(timedelta(seconds=10), max_active=1, late="divert")
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.window.add(subject, event)
+
+        @window.on_close
+        def closed(self, subject: Subject, window: Window, value: Any) -> None:
+            self.record("closed", subject, window, value)
+
+    sinks = {"results": MemorySink(), "late_events": MemorySink()}
+    run = test_run(Job("diverting", Diverting(), {"events": MemorySource()}, sinks))
+    result = run.add_records([event(1), event(11), event(2)]).run(flush=True)
+    (late,) = result.records("late_events")
+    assert (late.timestamp, late.watermark, late.by) == (at(2), None, "window")
 
 
 class FailingClose(Traffic):

@@ -24,7 +24,8 @@ class MinuteCount:
 class EventsPerMinute(Handler[str]):
     """Counts the events of each key per minute.
 
-    A count is written when the minute has ended in event time.
+    A count is written when the minute has ended in event time. Events that arrive
+    later are counted as dropped.
     """
 
     open_minutes = MapSpec(datetime, int)
@@ -34,10 +35,12 @@ class EventsPerMinute(Handler[str]):
         return KeyedEvent(record["key"], datetime.fromisoformat(record["time"]))
 
     def on_event(self, subject: Subject[str], event: KeyedEvent) -> None:
-        open_minutes = self.open_minutes.state_for(subject)
         minute = truncate(event.timestamp, MINUTE)
+        if not subject.set_timer(minute + MINUTE):  # its count has been written
+            subject.drop(event)
+            return
+        open_minutes = self.open_minutes.state_for(subject)
         open_minutes[minute] = open_minutes.get(minute, 0) + 1
-        subject.set_timer(minute + MINUTE)
 
     def on_timer_expired(self, subject: Subject[str], timestamp: datetime) -> None:
         minute = timestamp - MINUTE
