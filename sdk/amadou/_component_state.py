@@ -73,6 +73,8 @@ class ComponentState:
             assert self._subject is not None
             self._spec.count_expired(self._subject)
             self._table.states[self._key], self._replaces = self, False
+        if self.value is None:
+            self._written = NEVER  # the age of a value does not go by what was stored before
         self.value = value
         self.next_timer = None if value is None else next_timer
         if self.has_ttl and renews:

@@ -140,6 +140,7 @@ class _ExpiringListState(ExpiringParts, ListState[T]):
 
     def _changing(self) -> list[Any]:
         self._encoded = self._seen()
+        self._since = min(self._since, self._now)  # the caller writes items
         return super()._changing()
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -155,7 +156,7 @@ class _ExpiringListState(ExpiringParts, ListState[T]):
 
         :param before: the time at which an item that it replaces was written
         """
-        return [self._written(before), super()._encoded_of(value)]
+        return [max(self._now, before), super()._encoded_of(value)]
 
     def _value_of(self, encoded: Any) -> T:
         return super()._value_of(encoded[1])

@@ -175,7 +175,8 @@ class _ExpiringMapState(ExpiringParts, MapState[K, V]):
         if part is None or part[0] <= self._expired_at:
             self._encoded.pop(encoded_key, None)  # the entry becomes the last one, as if it had been removed before
             part = (NEVER,)
-        self._encoded[encoded_key] = [self._written(part[0]), encoded]
+        self._encoded[encoded_key] = [max(self._now, part[0]), encoded]
+        self._since = min(self._since, self._now)
         self._changed = True
 
     def __delitem__(self, key: K) -> None:

@@ -72,16 +72,6 @@ class ExpiringParts(ExpiringState):
         self._since = NEVER  # type: ignore[misc]
         """No part was written before this time."""
 
-    def _written(self, before: int = NEVER) -> int:
-        """Return the time of a part that the callback writes.
-
-        :param before: the time at which the part was written before
-        """
-        at = max(self._now, before)
-        if at < self._since:
-            self._since = at  # type: ignore[misc]
-        return at
-
     def _sees_all(self) -> bool:
         """Return `True` if no part has expired."""
         if self._since <= self._expired_at:

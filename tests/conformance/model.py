@@ -134,6 +134,7 @@ class Model:
         self.clock = 0
         self.newest: dict[tuple[str, str], float] = {}
         self.last_event_at: dict[tuple[str, str], int] = {}
+        self.without_partitions: set[str] = set()
 
     def process(self, steps: list[Step]) -> Results:
         records: list[Step] = []
@@ -163,13 +164,13 @@ class Model:
 
     def bring(self, at: float | None) -> None:
         for source in self.sources if at is not None else ():
-            for partition in [name for of, name in self.newest if of == source] or [""]:
+            partitions = [name for of, name in self.newest if of == source]
+            if not partitions:
+                self.without_partitions.add(source)
+            for partition in partitions or [""]:
                 self.advance(source, partition, at + self.delay)
 
     def advance(self, source: str, partition: str, at: float) -> None:
-        if partition:
-            self.newest.pop((source, ""), None)
-            self.last_event_at.pop((source, ""), None)
         self.newest[source, partition] = max(at, self.newest.get((source, partition), at))
         self.last_event_at[source, partition] = self.clock
 
@@ -204,6 +205,11 @@ class Model:
                 self.results.late.append([key, at, program])
             if not is_late or self.late_events == "deliver":
                 self.call("on_event", source, key, at, "", program, is_late)
+        brought = {(event[0], event[1]) for event in events}
+        for source in self.without_partitions & {source for source, _ in brought}:
+            self.without_partitions.discard(source)
+            if (source, "") not in brought:
+                del self.newest[source, ""], self.last_event_at[source, ""]
         for *partition, _, at, _ in events:
             self.advance(*partition, at)
 

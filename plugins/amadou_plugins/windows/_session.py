@@ -98,11 +98,10 @@ class SessionWindow(WindowSpec[V_co]):
             if "open" not in open_before:
                 opened = (session for session in sessions if self._is_open(session[_LAST], reached))
                 open_before["open"] = [session[_START:_KIND] for session in opened]
-            is_near = self._is_near(open_before["open"], micros)
-            if not self._is_open(micros, reached) and not is_near:
+            if not self._is_open(micros, reached) and not self._is_near(open_before["open"], micros):
                 self._too_late(subject, event, just=self._is_open(micros, reached - 1))
                 return
-            if not is_near and self._is_behind(micros, reached):
+            if self._is_behind(micros, reached) and not self._is_within_gap(open_before["open"], micros):
                 subject.count(f"{self.name}{_LATE_SESSIONS}")
         if before is not None and micros < before:
             self.too_late(subject, event)
@@ -294,9 +293,10 @@ class SessionWindow(WindowSpec[V_co]):
 
         :param open_before: starts and last event times of the sessions that were open when the batch began
         """
-        return self._longest is None and any(
-            start - self._gap <= micros <= last + self._gap for start, last in open_before
-        )
+        return self._longest is None and self._is_within_gap(open_before, micros)
+
+    def _is_within_gap(self, open_before: Iterable[Sequence[int]], micros: int) -> bool:
+        return any(start - self._gap <= micros <= last + self._gap for start, last in open_before)
 
     def on_timers(self, subject: Subject, group_state: KeyGroupState, watermark: int) -> int:
         keys, _, lasts, _ = group_state.value

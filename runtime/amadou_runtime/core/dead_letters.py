@@ -87,7 +87,7 @@ class DeadLetters:
                     failed = self._failed(called(function), error, subject, arguments)
                     watermark = subject.watermark_micros if again is None else again.watermark
                     call = [name, list(arguments), watermark]
-                    self._bury(before, at_first, failed, record=None, timestamp=timestamp, call=call)
+                    self._bury(before, at_first, failed, record=None, timestamp=subject.timestamp, call=call)
                     note_failure(self._failures, name, failed.error)
 
             fire(name, subject, timestamp, call)

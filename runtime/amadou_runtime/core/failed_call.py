@@ -17,13 +17,13 @@ class FailedCall(NamedTuple):
     call.
 
     :param key: the subject's key
-    :param micros: the time of the component's timer, in microseconds
+    :param micros: the time that the call saw, in microseconds
     :param component: the component's name
     :param callback: the name of the failed function
     :param arguments: the function's arguments, without the subject
     :param watermark: the watermark of the batch in which the call failed, in microseconds
     :param state: the component's packed state for the subject
-    :param next_timer: the time of the component's next timer, in microseconds; `None` if there is none
+    :param next_timer: the time of the component's timer, in microseconds; `None` if there is none
     """
 
     key: Key
@@ -52,13 +52,18 @@ class FailedCall(NamedTuple):
         table = batch.tables[self.component] = StateTable({self.key: self.state})
         if self.next_timer is not None:
             table.next_timers[self.key] = self.next_timer
-        batch.firing_micros, batch.fired = self.micros, [self.component]
         subject: Subject = Subject(batch)
-        subject.key, subject.timestamp = self.key, from_micros(self.micros)
+        subject.key = self.key
         calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        component.on_timer(
-            subject, subject.timestamp, lambda _, function, *arguments: calls.append((function, arguments))
-        )
+        due: int | None = self.micros if self.next_timer is None else self.next_timer
+        # an earlier version can have stored a time that is not the one at which the component makes the call today
+        while due is not None and due <= self.watermark and not calls:
+            batch.firing_micros, batch.fired = due, [self.component]
+            subject.timestamp = from_micros(due)
+            component.on_timer(
+                subject, subject.timestamp, lambda _, function, *arguments: calls.append((function, arguments))
+            )
+            due = component.state_for(subject).next_timer
         for call in calls:
             # the packed arguments are also compared, because NaN does not equal itself
             if list(call[1]) == self.arguments or pack(list(call[1])) == pack(self.arguments):

@@ -103,6 +103,8 @@ class Watermark:
         """The partitions with unread records after the last batch, by source."""
         self._barren: dict[str, set[str]] = {}
         """The partitions whose last records brought neither an event nor a time, by source."""
+        self._without_partitions: set[str] = set()
+        """Sources that a time was brought for before any of their partitions was known."""
         self._exhausted: set[str] = set()
         """In a run that ends: the sources without further records."""
         self._began = began
@@ -130,7 +132,11 @@ class Watermark:
         :param now: the clock time when the batch was completed
         """
         for source, by_partition in newest.items():
-            if source in self._own:
+            if source in self._own and by_partition:
+                if source in self._without_partitions:
+                    self._without_partitions.discard(source)
+                    if "" not in by_partition:
+                        del self._newest[source], self._brought[source]
                 for partition, micros in by_partition.items():
                     self._note(source, partition, micros, now)
         for source, reading in self._reading.items():
@@ -180,6 +186,8 @@ class Watermark:
         """
         if source not in self._own:
             return
+        if partition is None and source not in self._newest:
+            self._without_partitions.add(source)
         partitions = (partition,) if partition is not None else tuple(self._newest.get(source, {"": 0}))
         for name in partitions:
             newest = self._newest.get(source, {}).get(name) if micros is None else micros
@@ -188,8 +196,6 @@ class Watermark:
 
     def _note(self, source: str, partition: str, micros: int, now: int) -> None:
         newest = self._newest.setdefault(source, {})
-        if partition and "" in newest:  # a time was brought before the first partition was known
-            del newest[""], self._brought[source][""]
         newest[partition] = max(micros, newest.get(partition, micros))
         self._brought.setdefault(source, {})[partition] = now
 
@@ -425,6 +431,7 @@ class Watermark:
             "brought": self._brought,
             "looked": self._looked,
             "held": self._held,
+            "without_partitions": sorted(self._without_partitions),
         }
 
     def load(self, kept: Mapping[str, Any]) -> None:
@@ -435,6 +442,7 @@ class Watermark:
             for name in ("newest", "brought")
         )
         self._held = {source: micros for source, micros in kept["held"].items() if source in self._delays}
+        self._without_partitions = {*kept.get("without_partitions", ())} & self._newest.keys()
 
 
 def feed_stages(watermarks: Mapping[str, Watermark]) -> None:

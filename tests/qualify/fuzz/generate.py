@@ -59,11 +59,9 @@ class Generator:
             Source(f"from_{stage.name}", stage.name, delay=self.pick(0, 0, self.random.randint(1, 4)))
             for stage in self.random.sample(list(before), self.random.randint(1, min(2, len(before))) if before else 0)
         ]
-        if "port-reference" in self.rules.on and self.chance(0.3):
+        if self.chance(0.1):
             sources = []  # a port then feeds the reference alone
         if not sources or self.chance(0.35):
-            if sources and "idle-beside-port" not in self.rules.on:
-                idle = None
             names = self.pick(["events"], ["events"], ["b", "a"])
             names = [f"{each}{number}" for each in names]
             sources += [Source(each, delay=self.random.randint(0, 4), idle=idle) for each in names]
@@ -88,15 +86,12 @@ class Generator:
         """The stage, perhaps with a program for `on_reference_changed`."""
         if stage.reference is None or self.chance(0.4):
             return stage
-        has_ttl = stage.ttl or any(component.settings.get("ttl") is not None for component in stage.components)
-        if has_ttl and "reference-ttl" not in self.rules.on:
-            return stage
-        sends = self.is_feeding(stage) and "reference-sends" in self.rules.on
-        return attrs.evolve(stage, on_change=[["entries"], *self.program(stage, ("", "chain", "put"), sends)])
+        program = self.program(stage, ("", "chain", "put"), self.is_feeding(stage))
+        return attrs.evolve(stage, on_change=[["entries"], *program])
 
     def reference(self, stage: str, before: Sequence[Stage]) -> Source:
         machines = [each.name for each in before if each.kind == "machine"]
-        feed = self.pick(*machines) if machines and "port-reference" in self.rules.on else None
+        feed = self.pick(*machines) if machines and self.chance(0.3) else None
         return Source(f"ref_{stage}", feed, reference=True)
 
     def lookup(self, on_error: str) -> dict[str, Any]:
@@ -179,8 +174,6 @@ class Generator:
             settings["max_active"] = self.random.randint(1, 2)
         elif not is_fed and self.chance(0.1) and kind in ("tumbling", "hopping", "session"):
             settings["storage"] = "memory"
-        if "window-ttl" in self.rules.on and kind != "count" and self.chance(0.3):
-            settings["ttl"] = self.random.randint(3, 12)
         return Component(name, kind, {name: value for name, value in settings.items() if value is not None})
 
     def join(self, name: str, kind: str, sources: Sequence[str]) -> Component:
@@ -198,6 +191,7 @@ class Generator:
                 settings["tolerance"] = self.random.randint(0, 6)
                 if settings["direction"] == "backward" and self.chance(0.5):
                     settings["tolerance"] = None
+                    settings["ttl"] = self.pick(None, settings["lateness"] + self.random.randint(1, 8))
                 settings["how"] = self.pick("left", "inner")
             case "latest":
                 settings["ttl"] = self.pick(None, self.random.randint(1, 10))
@@ -302,7 +296,7 @@ class Generator:
         if stage.on_error == "dead_letter" and self.chance(0.05):
             return ["record", stage.name, source.name, partition, self.pick(*self.keys), time, UNPARSABLE]
         if stage.kind == "machine" and self.chance(0.06):
-            least = 0 if source.idle is None or "filtered-idle" in self.rules.on else 1
+            least = 0
             times = [max(time + self.random.randint(-2, 2), 0) for _ in range(self.random.randint(least, 3))]
             events = [[self.pick(*self.keys), each, self.value(stage)] for each in times]
             return ["many", stage.name, source.name, partition, events]

@@ -34,51 +34,10 @@ ALL = {
     known.name: known
     for known in (
         Known(
-            "older-write",
-            True,
-            "a write with an older time makes state older: it expires although it was written within its ttl "
-            "(16 a against 16 b and c)",
-        ),
-        Known(
-            "reference-ttl",
-            True,
-            "on_reference_changed that reads state with a ttl removes what timers of the same batch still see (16 c)",
-        ),
-        Known(
-            "window-ttl",
-            True,
-            "a ttl shorter than what closing needs drops windows and unmatched events without a count, and depends on "
-            "how the input is cut (21)",
-        ),
-        Known(
-            "idle-beside-port",
-            True,
-            "beside a port, a source that is idle for exactly its idle_timeout holds the watermark back (3 b, 36 c)",
-        ),
-        Known("port-reference", True, "a port that feeds a reference holds the watermark back (37 c)"),
-        Known(
-            "watermark-of-reference",
-            True,
-            "add_watermark in a stage with a port and a reference takes the reference for a source of events (37 c)",
-        ),
-        Known(
-            "reference-sends",
-            False,
-            "the time of a value that on_reference_changed collects for another stage, and whether it can be late "
-            "(36 a and b speak of events and timers)",
-        ),
-        Known("divert-first", True, "a window with max_active that diverts an event before the first watermark fails"),
-        Known(
             "count-early",
             True,
             "of overlapping count windows only the oldest emits early results, and none if an event closes one "
             "(docstring of CountWindow: a window emits a result after every n of its events)",
-        ),
-        Known(
-            "count-age",
-            False,
-            "whether the ttl of a count window goes by events before it was empty: they count within a batch, and not "
-            "after it (windows.md: ttl)",
         ),
         Known(
             "early-split",
@@ -92,19 +51,18 @@ ALL = {
             "the columnar path does not count in-memory windows that a restart has lost: a test run of windowed with "
             'storage="memory" fails with a VectorizedPathError',
         ),
+        Known(
+            "lost-at-once",
+            False,
+            "whether a test run that continues from a snapshot or savepoint, or after a restart, shows in-memory "
+            "windows before its first batch",
+        ),
         Known("letter-state", False, "whether a dead letter shows state that has expired for its callback (19 b)"),
-        Known("filtered-idle", True, "records that key_event filters out, in a stage with an idle_timeout (3 b)"),
     )
 }
 GENERATED = frozenset(
     [
         "early-split",
-        "reference-ttl",
-        "window-ttl",
-        "idle-beside-port",
-        "port-reference",
-        "reference-sends",
-        "filtered-idle",
     ]
 )
 

@@ -15,7 +15,7 @@ from tests.qualify.fuzz.scripts import KEYS, MICRO, UNPARSABLE, Script, Stage, S
 from amadou_plugins.windows import WindowResult
 from amadou_runtime import TestResult, TestRun
 
-COUNTED = (".late", ".evicted", ".lost", "counted")
+COUNTED = (".late", ".evicted", ".lost", ".expired", ".late_sessions", "timers.not_set", "counted")
 
 
 class ScriptRun:

@@ -55,6 +55,8 @@ class JobModel:
                 records, has_begun = [], False
                 if name in ("snapshot", "savepoint"):  # another run continues
                     self.lose_memory()
+                    for stage in self.stages.values():
+                        stage.clock.began = self.now
                 continue
             if name == "crash":
                 self.lose_memory()
@@ -77,8 +79,10 @@ class JobModel:
             for number in range(self.script.depth if has_begun else 1):
                 self.play_batch(records if number == 0 else [])
         if flush:
+            last_event = max(stage.clock.last_event for stage in self.stages.values())
             for stage in self.stages.values():
                 stage.clock.flush()
+                stage.last_event = last_event
             for _ in range(self.script.depth):
                 self.play_batch([])
 
@@ -92,15 +96,9 @@ class JobModel:
         for name, stage in self.stages.items():
             if stage_name is not None and name != stage_name:
                 continue
-            if source is not None:
-                stage.clock.bring(source, time, self.now)
-            elif stage.clock.feeding:
-                if stage.stage.reference is not None:
-                    self.rules.meets("watermark-of-reference")
-                for external in stage.stage.external:
+            for external in stage.stage.external:
+                if source in (None, external.name):
                     stage.clock.bring(external.name, time, self.now)
-            else:
-                stage.clock.raise_to(time)
 
     def play_batch(self, records: list[Step]) -> None:
         sent: dict[str, list[Sent]] = {}
@@ -115,7 +113,8 @@ class JobModel:
 
 def results_of_stage(stage: StageModel) -> Results:
     output = stage.output
-    stage.expire()
+    if stage.has_just_lost:
+        stage.rules.meets("lost-at-once")
     state = {KEYS.index(key): shown(stage, of) for key, of in stage.keys.items() if not of.is_empty()}
     return Results(
         collected=output.collected,

@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-from tests.qualify.fuzz.model.keys import Moment
 from tests.qualify.fuzz.model.windows import Call, Event, seconds
 from tests.qualify.fuzz.scripts import MICRO, Component
 
@@ -22,7 +21,8 @@ class Join:
         sides = [None if side is None else side.value["id"] for side in (left, right)]
         call.emit(self.component, sides, -1 if right is None else right.value["v"])
 
-    def expire(self, moment: Moment) -> None: ...
+    def expire(self, now: float) -> bool:
+        return False
 
     def begin(self) -> None: ...
 
@@ -92,11 +92,21 @@ class AsOf(Join):
         self.wait = self.lateness + (0 if self.direction == "backward" else self.tolerance)
         self.lefts: list[Event] = []
         self.rights: list[Event] = []
+        self.age = -math.inf
+        self.last_left = -math.inf
+        """The time of the last left event whose result has been emitted."""
 
     def copy(self) -> "AsOf":
         made = type(self)(self.component, self.place)
         made.lefts, made.rights = list(self.lefts), list(self.rights)
+        made.age, made.last_left = self.age, self.last_left
         return made
+
+    def expire(self, now: float) -> bool:
+        if self.ttl is None or self.is_empty() or now < self.age + self.ttl * MICRO:
+            return False
+        self.lefts, self.rights, self.age, self.last_left = [], [], -math.inf, -math.inf
+        return True
 
     def is_empty(self) -> bool:
         return not self.lefts and not self.rights
@@ -114,10 +124,11 @@ class AsOf(Join):
         event = Event(at, value, call.watermark)
         if call.watermark is not None and call.watermark > self.last(source, at) + self.wait:
             call.too_late(self.component, event)
-        elif source == self.left:
-            self.lefts.append(event)
-        else:
-            self.rights.append(event)
+            return
+        if self.is_empty():
+            self.age, self.last_left = -math.inf, -math.inf
+        self.age = max(self.age, call.now)
+        (self.lefts if source == self.left else self.rights).append(event)
 
     def due(self, watermark: float) -> float | None:
         return min((at for event in self.lefts if (at := event.at + self.wait + 1) <= watermark), default=None)
@@ -127,6 +138,12 @@ class AsOf(Join):
         self.lefts = [event for event in self.lefts if event not in due]
         for left in sorted(due, key=lambda event: event.at):
             right = self.nearest(left.at)
+            lasts = math.inf if self.ttl is None else self.ttl * MICRO
+            if right is not None and left.at - max(right.at, self.last_left) >= lasts:
+                self.rights = [event for event in self.rights if event.at > left.at]
+                call.increase(f"{self.component.name}.expired")
+                right = None
+            self.last_left = left.at
             if right is not None or self.how == "left":
                 self.match(call, left, right)
 
@@ -158,21 +175,28 @@ class Latest(Join):
     def is_empty(self) -> bool:
         return self.stored is None
 
-    def expire(self, moment: Moment) -> None:
-        if self.ttl is not None and self.age + self.ttl * MICRO < moment.until:
+    def expire(self, now: float) -> bool:
+        had = self.stored is not None
+        if self.ttl is not None and now >= self.age + self.ttl * MICRO:
             self.stored = None
+        return had and self.stored is None
 
     def add(self, call: Call, source: str | None, at: float, value: dict[str, Any]) -> None:
         event = Event(at, value, call.watermark)
+        lives = self.ttl is None or call.now - call.is_timer < self.age + self.ttl * MICRO
         if source == self.left:
-            if self.stored is not None or self.how == "left":
-                self.match(call, event, self.stored)
+            seen = self.stored if lives else None
+            if seen is not None or self.how == "left":
+                self.match(call, event, seen)
             return
         lasts = math.inf if self.ttl is None else self.ttl * MICRO
         if call.watermark is not None and call.watermark >= at + lasts + self.lateness:
             call.too_late(self.component, event)
-        elif self.stored is None or at >= self.stored.at:
-            self.stored, self.age = event, max(at, call.moment.written_at)
+        elif self.stored is None or not lives or at >= self.stored.at:
+            if self.stored is not None and not lives:
+                call.increase(f"{self.component.name}.expired")
+            self.age = call.now if self.stored is None or not lives else max(self.age, call.now)
+            self.stored = event
 
     def due(self, watermark: float) -> float | None:
         return None

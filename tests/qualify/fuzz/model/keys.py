@@ -1,9 +1,7 @@
-"""The state and timers of a key (rules 10, 14 to 16), and a call of a callback."""
+"""The state and timers of a key (rules 10, 14 to 16)."""
 
-import math
 from typing import Any
 
-from tests.qualify.fuzz.known import Rules
 from tests.qualify.fuzz.scripts import MICRO, Key, Stage
 
 
@@ -13,40 +11,20 @@ def order(key: Key) -> Any:
 
 
 class Aged:
-    """A value and when it was written: at the latest, and the last time."""
+    """A value and when it was written (rule 16 c)."""
 
-    __slots__ = ("last", "newest", "value")
+    __slots__ = ("at", "value")
 
-    def __init__(self, value: Any, newest: float, last: float) -> None:
+    def __init__(self, value: Any, at: float) -> None:
         self.value = value
-        self.newest = newest
-        self.last = last
+        self.at = at
 
     def written(self, value: Any, at: float) -> "Aged":
-        return Aged(value, max(self.newest, at), at)
+        return Aged(value, max(self.at, at))
 
-
-class Moment:
-    """What is visible to a callback, and how old what it writes is (rule 16 b and c)."""
-
-    __slots__ = ("rules", "until", "written_at")
-
-    def __init__(self, rules: Rules, at: float, watermark: float | None, is_timer: bool) -> None:
-        self.rules = rules
-        mark = -math.inf if watermark is None else watermark
-        self.until = at if is_timer else mark + 0.5  # times are whole: what ends at the watermark has expired
-        self.written_at = at if is_timer else max(at, mark)
-
-    def sees(self, aged: Aged, ttl: int | None) -> bool:
-        if ttl is None:
-            return True
-        newest, last = (at + ttl * MICRO >= self.until for at in (aged.newest, aged.last))
-        if newest != last:
-            self.rules.meets("older-write")
-        return newest
-
-    def new(self, value: Any) -> Aged:
-        return Aged(value, self.written_at, self.written_at)
+    def lives(self, ttl: int | None, at: float) -> bool:
+        """Whether it is visible at a time (rule 16 a)."""
+        return ttl is None or at < self.at + ttl * MICRO
 
 
 class KeyState:
@@ -62,32 +40,34 @@ class KeyState:
         self.timers: set[tuple[float, str]] = set()
         self.components: dict[str, Any] = {}
         self.is_watching = False
-        self.expired_in = 0
-        """The number of the last batch in which a callback no longer saw something."""
 
     def copy(self) -> "KeyState":
         made = KeyState(self.key, self.stage)
         made.total, made.names, made.history = self.total, dict(self.names), list(self.history)
         made.running, made.timers, made.is_watching = dict(self.running), set(self.timers), self.is_watching
-        made.expired_in = self.expired_in
         made.components = {name: component.copy() for name, component in self.components.items()}
         return made
 
-    def expire(self, moment: Moment) -> None:
-        """Remove what a callback does not see. No later callback sees it."""
-        ttl = self.stage.ttl
-        if self.total is not None and not moment.sees(self.total, ttl.get("total")):
-            self.total = None
-        if "names" in ttl:
-            self.names = {name: aged for name, aged in self.names.items() if moment.sees(aged, ttl["names"])}
-        if "history" in ttl:
-            self.history = [aged for aged in self.history if moment.sees(aged, ttl["history"])]
+    def seen(self, now: float) -> "KeyState":
+        """A copy with what is visible at a time."""
+        made, ttl = self.copy(), self.stage.ttl
+        if self.total is not None and not self.total.lives(ttl.get("total"), now):
+            made.total = None
+        made.names = {name: aged for name, aged in self.names.items() if aged.lives(ttl.get("names"), now)}
+        made.history = [aged for aged in self.history if aged.lives(ttl.get("history"), now)]
+        return made
+
+    def expire(self, now: float) -> list[str]:
+        """Remove what is no longer visible at a time. Return the names of components of which a value was removed."""
+        seen = self.seen(now)
+        self.total, self.names, self.history = seen.total, seen.names, seen.history
+        removed = []
         for component in self.stage.components:
-            name, lasts = component.name, component.settings.get("ttl")
-            if lasts is not None and name in self.running and not moment.sees(self.running[name], lasts):
+            name, ttl = component.name, component.settings.get("ttl")
+            if name in self.running and not self.running[name].lives(ttl, now):
                 del self.running[name]
-        for model in self.components.values():
-            model.expire(moment)
+                removed.append(name)
+        return removed + [name for name, model in self.components.items() if model.expire(now)]
 
     def shown(self) -> list[Any]:
         values = [aged.value for aged in self.history]

@@ -8,7 +8,7 @@ from tests.qualify.fuzz.known import Rules
 from tests.qualify.fuzz.model.aggregates import result_of
 from tests.qualify.fuzz.model.clock import END, Clock
 from tests.qualify.fuzz.model.joins import AsOf, Interval, Join, Latest
-from tests.qualify.fuzz.model.keys import KeyState, Moment, order
+from tests.qualify.fuzz.model.keys import Aged, KeyState, order
 from tests.qualify.fuzz.model.windows import Counting, Event, Hopping, Session, Sliding
 from tests.qualify.fuzz.scripts import (
     KEYS,
@@ -84,10 +84,10 @@ class StageModel:
         self.output = Output()
         self.reference: dict[str, tuple[float, int | None]] = {}
         self.sent: list[Sent] = []
-        self.number = 0
-        """Of the batch."""
-        self.mark: float | None = None
-        """The watermark of the last batch."""
+        self.has_just_lost = False
+        """Whether windows in memory have been lost since the last batch."""
+        self.last_event = -math.inf
+        """The newest event time of the job's sources, during a flush."""
 
     def key(self, key: Key) -> KeyState:
         return self.keys.get(key) or KeyState(key, self.stage)
@@ -99,14 +99,15 @@ class StageModel:
                 lost = [state for state in self.keys.values() if component.name in state.components]
                 number = sum(state.components[component.name].lose() for state in lost)
                 if number:
+                    self.has_just_lost = True
                     name = f"{component.name}.lost"
                     self.output.counters[name] = self.output.counters.get(name, 0) + number
 
     def play_batch(self, records: list[list[Any]], fed: dict[str, list[Sent]], now: int) -> None:
         self.clock.follow(now)
-        mark = self.mark = self.clock.watermark
+        self.has_just_lost = False
+        mark = self.clock.watermark
         self.sent = []
-        self.number += 1
         events = self.keyed(records, fed)
         self.update(self.updates(records, fed), mark)
         if mark is not None:
@@ -116,6 +117,8 @@ class StageModel:
                 component.begin()
         for event in events:
             self.process(event, mark)
+        if mark is not None:
+            self.expire(mark)
         self.clock.observe([(*event[:2], event.at) for event in events if event.source in self.clock.idle], now)
 
     def keyed(self, records: list[list[Any]], fed: dict[str, list[Sent]]) -> list[Keyed]:
@@ -147,13 +150,13 @@ class StageModel:
             return brought[0]
         return [event for *_, event in sorted(turns, key=lambda turn: turn[:3])]
 
-    def expire(self) -> None:
-        """Remove what has expired by the watermark (rule 16 a)."""
-        moment = Moment(self.rules, -math.inf, self.mark, is_timer=False)
+    def expire(self, mark: float) -> None:
+        """Remove what has expired by the watermark (rule 16 e)."""
         for state in self.keys.values():
-            state.expire(moment)
+            for name in state.expire(mark):
+                self.output.counters[f"{name}.expired"] = self.output.counters.get(f"{name}.expired", 0) + 1
             for component in state.components.values():
-                component.settle(-math.inf if self.mark is None else self.mark)
+                component.settle(mark)
 
     def updates(self, records: list[list[Any]], fed: dict[str, list[Sent]]) -> list[tuple[str, float, int | None]]:
         """The updates of the reference in a batch: name, time and value of each."""
@@ -183,8 +186,9 @@ class StageModel:
             return
         detail = ["ref", sorted(changed), newest]
         for key in sorted((key for key, state in self.keys.items() if state.is_watching), key=order):
-            call = CallModel(self, key, newest, mark, "on_reference_changed", is_timer=False)
-            call.moment = Moment(self.rules, -math.inf if mark is None else mark, mark, is_timer=False)
+            at = newest if mark is None else max(newest, mark)
+            call = CallModel(self, key, at, mark, "on_reference_changed", is_timer=False)
+            call.now = newest if mark is None else mark
             call.run(lambda call=call: call.change(detail, self.stage.on_change or []))
 
     def fire(self, mark: float) -> None:
@@ -275,11 +279,9 @@ class CallModel:
         self.source = source
         self.place = place
         self.is_late = False
-        self.moment = Moment(stage.rules, at, mark, is_timer)
-        before = self.before.shown() if stage.stage.on_error == "dead_letter" else None
-        self.before.expire(self.moment)
-        if before is not None and before != self.before.shown():
-            self.before.expired_in = stage.number
+        self.now = at if is_timer or mark is None else max(at, mark)
+        """The time for the ttl of state (rule 16 b)."""
+        self.firing = at
         self.begin(self.before)
 
     def begin(self, state: KeyState) -> None:
@@ -297,7 +299,7 @@ class CallModel:
         try:
             body()
         except Mistake:
-            if before.expired_in == self.stage.number:
+            if before.shown() != before.seen(self.now).shown():
                 self.meets("letter-state")
             key = KEYS.index(before.key)
             shown = before.shown()
@@ -317,8 +319,13 @@ class CallModel:
         pending: list[tuple[Component, list[Any], Any]] = []
         collecting = self.emit
         self.emit = lambda *result: pending.append(result)  # type: ignore[method-assign, assignment]
+        if component.kind in ("session", "sliding"):
+            self.at -= 1  # they close after their end, which is the time of the result
         self.state.components[component.name].fire(self, self.watermark)
         self.emit = collecting  # type: ignore[method-assign]
+        for name, number in self.counters.items():
+            self.stage.output.counters[name] = self.stage.output.counters.get(name, 0) + number
+        self.counters = {}
         for result in pending:
             self.callback = callback_of(component)
             self.before = self.stage.key(self.before.key)
@@ -330,7 +337,7 @@ class CallModel:
     def has_passed(self, at: float, place: int) -> bool:
         if not self.is_timer:
             return self.watermark is not None and at <= self.watermark
-        return at < self.at or (at == self.at and place <= self.place)  # rule 23 b
+        return at < self.firing or (at == self.firing and place <= self.place)  # rule 23 b
 
     def emit(self, component: Component, parts: list[Any], values: Any) -> None:
         then = component.then
@@ -361,8 +368,6 @@ class CallModel:
         name, settings = component.name, component.settings
         self.increase(f"{name}.late")
         if settings.get("late") == "divert":
-            if self.watermark is None:
-                self.stage.rules.meets("divert-first")
             self.diverted.append([KEYS.index(self.state.key), event.at, self.stage.id_of(event), name])
         elif not settings.get("on_late") and not any(event.value is value for value in self.has_dropped):
             self.has_dropped.append(event.value)
@@ -407,9 +412,11 @@ class CallModel:
 
     def run_on(self, component: Component, event: Keyed) -> Any:
         aged = self.state.running.get(component.name)
+        if aged is not None and not aged.lives(component.settings.get("ttl"), self.now):
+            self.increase(f"{component.name}.expired")
+            aged = None
         values = [*(aged.value if aged else ()), event.value]
-        written = self.moment.written_at
-        self.state.running[component.name] = aged.written(values, written) if aged else self.moment.new(values)
+        self.state.running[component.name] = aged.written(values, self.now) if aged else Aged(values, self.now)
         return result_of(component, values)
 
     def add_event(self, name: str, at: float, value: dict[str, Any]) -> None:
@@ -429,7 +436,7 @@ class CallModel:
         self.collected.append([what, KEYS.index(self.state.key), self.watermark, *parts])
 
     def report(self) -> None:
-        state = self.state
+        state = self.state.seen(self.now)
         total, names, history, timers = state.shown()
         exists = state.total is not None
         self.collect("report", exists, total, names, len(names), history, len(history), timers)
@@ -437,10 +444,18 @@ class CallModel:
     def set_timer(self, when: float, tag: str) -> bool:
         return self.timer_at(round(when * MICRO), tag)
 
-    def timer_at(self, at: float, tag: str) -> bool:  # rules 9 and 10
-        if self.watermark is not None and at <= self.watermark:
+    def timer_at(self, at: float, tag: str) -> bool:  # rules 9, 10 and 12
+        if self.watermark is not None and at <= self.watermark and not self.is_chained(at):
             return False
         self.state.timers.add((at, tag))
+        return True
+
+    def is_chained(self, at: float) -> bool:
+        if not self.is_timer or at <= self.at:
+            return False
+        if self.watermark == END and self.place == AFTER_COMPONENTS and at > self.stage.last_event:
+            self.increase("timers.not_set")
+            return False
         return True
 
     def timer_after(self, after: int, tag: str) -> bool:
@@ -453,32 +468,42 @@ class CallModel:
         return was_there
 
     def add(self, number: int) -> None:
-        total, at = self.state.total, self.moment.written_at
-        self.state.total = self.moment.new(number) if total is None else total.written(total.value + number, at)
+        stored, seen = self.state.total, self.state.seen(self.now).total
+        value = number if seen is None else seen.value + number
+        self.state.total = Aged(value, self.now) if stored is None else stored.written(value, self.now)
 
     def put(self, name: str, number: int) -> None:
-        aged, at = self.state.names.get(name), self.moment.written_at
-        self.state.names[name] = self.moment.new(number) if aged is None else aged.written(number, at)
+        aged = self.state.seen(self.now).names.get(name)
+        if aged is None:
+            self.state.names.pop(name, None)  # rule 16 d: it becomes the last one
+        self.state.names[name] = Aged(number, self.now) if aged is None else aged.written(number, self.now)
 
     def get(self, name: str) -> int | None:
-        aged = self.state.names.get(name)
+        aged = self.state.seen(self.now).names.get(name)
         return None if aged is None else aged.value
 
     def drop(self, name: str) -> int | None:
-        aged = self.state.names.pop(name, None)
+        aged = self.state.seen(self.now).names.get(name)
+        if aged is not None:
+            del self.state.names[name]
         return None if aged is None else aged.value
 
     def append(self, number: int) -> None:
-        self.state.history.append(self.moment.new(number))
+        self.state.history = [*self.state.seen(self.now).history, Aged(number, self.now)]
 
     def assign(self, number: int) -> bool:
-        if not self.state.history:
+        history = self.state.seen(self.now).history
+        if not history:
             return False
-        self.state.history[0] = self.state.history[0].written(number, self.moment.written_at)
+        self.state.history = [history[0].written(number, self.now), *history[1:]]
         return True
 
     def pop(self) -> int | None:
-        return self.state.history.pop().value if self.state.history else None
+        history = self.state.seen(self.now).history
+        if not history:
+            return None
+        self.state.history = history[:-1]
+        return history[-1].value  # type: ignore[no-any-return]
 
     def clear(self) -> None:
         self.state.total, self.state.names, self.state.history = None, {}, []
@@ -487,8 +512,6 @@ class CallModel:
         self.increase("counted")
 
     def send(self, place: int, at: float | None, value: Any) -> None:
-        if self.callback == "on_reference_changed":
-            self.stage.rules.meets("reference-sends")
         self.sent.append(Sent(self.at, self.state.key, [place, at, value]))
 
     def add_to(self, name: str, after: int) -> None:

@@ -3,7 +3,6 @@
 import math
 from typing import Any, NamedTuple, Protocol
 
-from tests.qualify.fuzz.model.keys import Moment
 from tests.qualify.fuzz.scripts import MICRO, Component
 
 EPOCH = 1_735_689_600
@@ -22,7 +21,8 @@ class Call(Protocol):
 
     at: float
     watermark: float | None
-    moment: Moment
+    now: float
+    is_timer: bool
 
     def has_passed(self, at: float, place: int) -> bool:
         """Whether a component has closed what closes at a time."""
@@ -61,8 +61,9 @@ class Windows:
     def mark(self, call: Call) -> float | None:
         return call.watermark
 
-    def expire(self, moment: Moment) -> None:
-        """Only count windows have a ttl in scripts."""
+    def expire(self, now: float) -> bool:
+        """Remove what has expired. Of windows, only count windows have a ttl."""
+        return False
 
     def begin(self) -> None:
         """The events of a batch begin."""
@@ -208,9 +209,12 @@ class Session(Windows):
         is_near = self.longest == math.inf and any(
             each[0].at - self.gap <= at <= each[-1].at + self.gap for each in self.before
         )
-        if (call.has_passed(at + self.gap + self.lateness, self.place) and not is_near) or at < self.ended:
+        if (call.has_passed(at + self.gap + self.lateness + 1, self.place) and not is_near) or at < self.ended:
             call.too_late(self.component, event)
             return
+        is_by = any(each[0].at - self.gap <= at <= each[-1].at + self.gap for each in self.before)
+        if call.watermark is not None and at < call.watermark - self.lateness and not is_by:
+            call.increase(f"{self.component.name}.late_sessions")
         self.open.append(event)
         if self.early[0] == "flag" and value.get("flag"):
             session = next(each for each in self.sessions() if event in each)
@@ -222,7 +226,7 @@ class Session(Windows):
         return [event for event in self.open if id(event) in members]
 
     def due(self, watermark: float) -> float | None:
-        times = [self.end(session) + self.lateness for session in self.sessions()]
+        times = [self.end(session) + self.lateness + 1 for session in self.sessions()]
         return min((at for at in times if at <= watermark), default=None)
 
     def fire(self, call: Call, watermark: float) -> None:
@@ -231,7 +235,7 @@ class Session(Windows):
                 events = self.in_order(session)
                 members = set(map(id, session))
                 self.open = [event for event in self.open if id(event) not in members]
-                if self.end(session) == session[0].at + self.longest:
+                if any(session[-1].at < event.at <= session[-1].at + self.gap for event in self.open):  # it was split
                     self.ended = max(self.ended, self.end(session))
                 self.emit(call, session[0].at, self.end(session), events, partial=False)
 
@@ -254,7 +258,7 @@ class Sliding(Windows):
         return not self.events
 
     def settle(self, mark: float) -> None:
-        self.events = [event for event in self.events if event.at + self.size + self.lateness > mark]
+        self.events = [event for event in self.events if event.at + self.size + self.lateness >= mark]
 
     def lose(self) -> bool:
         had, self.events, self.waiting = bool(self.events), [], []
@@ -263,20 +267,21 @@ class Sliding(Windows):
     def add(self, call: Call, at: float, value: dict[str, Any]) -> None:
         event = Event(at, value, self.mark(call))
         self.events.append(event)
-        if call.has_passed(at + self.lateness, self.place):
+        if call.has_passed(at + self.lateness + 1, self.place):
             call.too_late(self.component, event)
         else:
             self.waiting.append(at)
 
     def due(self, watermark: float) -> float | None:
-        return min((at + self.lateness for at in self.waiting if at + self.lateness <= watermark), default=None)
+        times = [at + self.lateness + 1 for at in self.waiting]
+        return min((at for at in times if at <= watermark), default=None)
 
     def fire(self, call: Call, watermark: float) -> None:
         end = call.at - self.lateness
         inside = [
             event
             for event in self.events
-            if end - self.size <= event.at <= end and (event.mark is None or end + self.lateness > event.mark)
+            if end - self.size <= event.at <= end and (event.mark is None or end + self.lateness >= event.mark)
         ]
         number = self.waiting.count(end)
         self.waiting = [at for at in self.waiting if at != end]
@@ -295,13 +300,11 @@ class Counting(Windows):
         self.number = 0
         self.open: list[list[Event]] = []
         self.age = -math.inf
-        self.age_of_all = -math.inf
-        """As `age`, but of events before the windows were empty, too."""
 
     def copy(self) -> "Counting":
         made = type(self)(self.component, self.place)
         made.number, made.open = self.number, [list(events) for events in self.open]
-        made.age, made.age_of_all = self.age, self.age_of_all
+        made.age = self.age
         return made
 
     def is_empty(self) -> bool:
@@ -312,18 +315,16 @@ class Counting(Windows):
         self.number, self.open = 0, []
         return had
 
-    def expire(self, moment: Moment) -> None:
-        if self.ttl is None or self.is_empty():
-            return
-        expired, would = (at + self.ttl * MICRO < moment.until for at in (self.age, self.age_of_all))
-        if expired != would:
-            moment.rules.meets("count-age")
-        if expired:
-            self.number, self.open, self.age = 0, [], -math.inf
+    def expire(self, now: float) -> bool:
+        if self.ttl is None or self.is_empty() or now < self.age + self.ttl * MICRO:
+            return False
+        self.number, self.open, self.age = 0, [], -math.inf
+        return True
 
     def add(self, call: Call, at: float, value: dict[str, Any]) -> None:
-        self.age = max(self.age, call.moment.written_at)
-        self.age_of_all = max(self.age_of_all, self.age)
+        if self.expire(call.now - call.is_timer):  # a timer that is due when it expires sees it
+            call.increase(f"{self.component.name}.expired")
+        self.age = max(self.age, call.now)
         if self.number % self.hop == 0:
             self.open.append([])
         self.number += 1
