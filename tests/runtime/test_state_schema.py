@@ -395,3 +395,26 @@ def test_a_window_or_join_reads_only_its_own_state(before: int) -> None:
 def test_settings_that_do_not_change_results_of_a_window_can_change() -> None:
     many = {"early": 5, "max_active": 3, "ttl": HOUR, "late": "divert", "storage": "memory", "on_late": print}
     assert problems(window(), TumblingWindow(HOUR, {"n": Count(), "all": Collect()}, on_close=print, **many)) == []
+
+
+def user(**fields: Any) -> type:
+    """Make a class with the name `User`."""
+    return attrs.make_class("User", {"name": attrs.field(type=str), **fields}, frozen=True)
+
+
+def test_a_field_that_was_removed_cannot_be_added_back_without_a_migration() -> None:
+    score = {"score": attrs.field(type=int, default=0)}
+    before, without, again = (job(with_spec(ValueSpec(user(**fields)))) for fields in (score, {}, score))
+    known = with_structures(with_structures({}, described(before)), described(without))
+    (misfit,) = misfits(known, described(again))
+    assert misfit.why == "User.score was removed, and is there again"
+    assert misfit.advice.startswith("set version=1 and migrate= on state; or give the field a different name")
+    migrated = job(with_spec(ValueSpec(user(**score), version=1, migrate=lambda stored, _: stored)))
+    assert misfits(known, described(migrated)) == []
+    other = job(with_spec(ValueSpec(user(points=attrs.field(type=int, default=0)))))
+    assert misfits(known, described(other)) == []
+
+
+def with_spec(spec: Any) -> Recorder:
+    made: Recorder = type("Stored", (Recorder,), {"state": spec})()
+    return made

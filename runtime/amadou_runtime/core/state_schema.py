@@ -5,7 +5,7 @@ that the spec has ever had (`StateSpec.structure`), because state that has not b
 the structure of the code that stored it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias
 
@@ -74,6 +74,7 @@ def misfits(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) 
     for name, structure in now.items():
         version = max((before["version"] for before in known.get(name, ())), default=0) + 1
         all_ = [_misfit(name, before, structure, version) for before in reversed(known.get(name, ()))]
+        all_.append(_returned(name, known.get(name, ()), structure, version))
         found += list(filter(None, all_))[:1]
     return found
 
@@ -86,7 +87,7 @@ class Misfit:
     :param cure: the change that lets the spec read the state, as an alternative to changing the spec back. `"version"`:
         the version and migration of the newer code that stored the state; `"migrate"`: a migration; `"default"`: a
         migration, or a default for the new field; `"name"`: a migration, or a different name for an aggregate in a
-        mapping; `""`: none
+        mapping; `"field"`: a migration, or a different name for a field; `""`: none
     :param version: the spec's next version
     """
 
@@ -94,7 +95,7 @@ class Misfit:
     before: Structure
     now: Structure
     why: str
-    cure: Literal["", "version", "migrate", "default", "name"]
+    cure: Literal["", "version", "migrate", "default", "name", "field"]
     version: int
 
     @property
@@ -139,6 +140,8 @@ class Misfit:
         migrated = f"set version={self.version} and migrate= on {it}"
         if self.cure == "default":
             return f"give the new field a default; or {migrated}"
+        if self.cure == "field":
+            return f"{migrated}; or give the field a different name"
         if self.cure == "name":
             return f"{migrated}; or give the changed aggregate a different name in the mapping"
         return migrated if self.cure else ""
@@ -194,6 +197,24 @@ def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfi
     if aggregates and not changed and all(f"{_THE_AGGREGATE}[" in problem for problem in aggregates):
         cure = "name"
     return Misfit(name, before, now, why, cure, version)
+
+
+def _returned(name: str, known: Sequence[Structure], now: Structure, version: int) -> Misfit | None:
+    """Return a misfit if a class has a field again that the last code did not have: some stored objects would have the
+    field's old value, and others its default.
+    """
+    if not known or now["version"] > max(before["version"] for before in known):
+        return None
+    *earlier, last = (each.get("parts", {}) for each in known)
+    found = []
+    for part, structure in now.get("parts", {}).items():
+        for of, fields in structure["classes"].items():
+            if of not in last.get(part, {}).get("classes", {}):
+                continue
+            dropped = {field for each in earlier for field in each.get(part, {}).get("classes", {}).get(of, ())}
+            dropped -= last[part]["classes"][of].keys()
+            found += [f"{of}.{field} was removed, and is there again" for field in fields if field in dropped]
+    return Misfit(name, known[-1], now, ", ".join(dict.fromkeys(found)), "field", version) if found else None
 
 
 def _lasting_problems(before: Structure, now: Structure) -> list[str]:
