@@ -280,7 +280,7 @@ class SessionWindow(WindowSpec[V_co]):
 
     def _is_behind(self, micros: int, watermark: int) -> bool:
         """Return `True` if an event is so late that a session within `gap` of it can have closed."""
-        return micros < watermark - self._lateness
+        return micros < watermark - self._lateness or not self._is_open(micros, watermark)
 
     def _is_open(self, last: int, watermark: int) -> bool:
         """Return `True` if a session whose last event has this time is open at this watermark."""
