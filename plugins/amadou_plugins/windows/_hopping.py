@@ -46,7 +46,7 @@ class HoppingWindow(WindowSpec[V_co]):
         `hop` is longer than `size`, events between two windows do not belong to any window
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
     :param offset: shift of all window starts relative to the multiples of `hop` since 1970-01-01T00:00Z; zero by
-        default
+        default. It knows no time zone, and no daylight saving time
     :param allowed_lateness: how long a window still accepts events after its end, in event time
     :param late: `"drop"` drops events that are late for all their windows; `"divert"` sends these events to the sink
         `late_events`. Either way, `on_late` receives these events
@@ -504,7 +504,7 @@ class TumblingWindow(HoppingWindow[V_co]):
 
     :param size: length of each window
     :param offset: shift of all window starts relative to the multiples of `size` since 1970-01-01T00:00Z; zero by
-        default
+        default. It knows no time zone, and no daylight saving time
 
     The other parameters are those of `HoppingWindow`.
     """
