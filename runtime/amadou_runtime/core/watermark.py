@@ -146,11 +146,11 @@ class Watermark:
         self._left = {source: reading.left for source, reading in self._reading.items()}
         self._unread = dict(self._left)
 
-    def feed(self, reached: Mapping[str, int | None], newest: int | None) -> None:
+    def feed(self, reached: Mapping[str, int | None], newest: int | None = None) -> None:
         """Set the watermarks of the `FromPort` sources in the next batch.
 
         :param reached: the watermarks of other stages in the last batch, by stage
-        :param newest: the newest event time of all stages
+        :param newest: the newest event time of all stages; `None` if there is none
         """
         self.last_event = newest
         for source, stage in self._feeding.items():
