@@ -97,6 +97,7 @@ class Batch:
         "components",
         "counts",
         "dropped",
+        "dropped_events",
         "fed_by",
         "fired",
         "firing_micros",
@@ -105,7 +106,6 @@ class Batch:
         "is_replay",
         "job",
         "keeper",
-        "last_dropped",
         "last_event",
         "late_events",
         "lookup_errors",
@@ -142,7 +142,8 @@ class Batch:
         self.counts: dict[str, int] = {}
         self.dropped = 0
         """Number of events dropped because they arrived too late."""
-        self.last_dropped: KeyedEvent[Any] | None = None
+        self.dropped_events: dict[int, KeyedEvent[Any]] = {}
+        """Events that this call of `on_event` has dropped, by identity."""
         self.late_events: list[LateEventReport] = []
         """A few of the late events that were dropped or diverted."""
         self.lookups: dict[str, dict[Any, Any]] = {}

@@ -51,8 +51,9 @@ class DeadLetter:
         event, `None` for a timer, window or join; the `repr` of the record or event if the sink does not support its
         type
     :param key: the subject's key; `None` for `key_event`
-    :param timestamp: the time of the event or timer, or the time at which the window or join was due. For `key_event`,
-        the time of the callback that collected the value, if the source is a port of another stage, otherwise `None`
+    :param timestamp: the callback's time: that of the event or timer, the time at which the window or join was due,
+        or the `subject.timestamp` of `on_reference_changed`. For `key_event`, the time of the callback that collected
+        the value, if the source is a port of another stage, otherwise `None`
     :param tag: the timer's tag; empty if the callback was not `on_timer_expired`
     :param watermark: the watermark of the batch; `None` before the first watermark, and for `key_event`
     :param state: the key's state before the callback, by spec name

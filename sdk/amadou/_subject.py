@@ -161,9 +161,9 @@ class Subject(Generic[K_co]):
         :param by: the component's name
         """
         batch = self._batch
-        if event is not batch.last_dropped:
+        if id(event) not in batch.dropped_events:
             batch.dropped += 1
-            batch.last_dropped = event
+            batch.dropped_events[id(event)] = event
             batch.report_late("dropped", self.source or "", event, by)
 
     def divert(self, event: KeyedEvent[Any], by: str) -> None:

@@ -112,6 +112,21 @@ def test_an_event_dropped_by_several_windows_counts_once_and_counters_of_handler
     assert result.counters == {"tens.late": 2, "overlapping.late": 2, "diverting.late": 2, "orders.late": 4}
 
 
+class AddsAnotherEvent(AddsToWindows):
+    """Adds an event of its own to a window, between two windows that the delivered event is added to."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.tens.add(subject, event)
+        self.overlapping.add(subject, KeyedEvent(subject.key, event.timestamp, "another"))
+        self.overlapping.add(subject, event)
+
+
+@pytest.mark.rule(24)
+def test_an_event_counts_once_if_another_is_dropped_in_between(test_run: MakeRun) -> None:
+    run = test_run(job(AddsAnotherEvent())).add_record(event(21)).add_watermark(at(21))
+    assert run.add_records([event(9), event(8), event(22)]).run().dropped == 4
+
+
 @pytest.mark.rule(24)
 def test_events_dropped_by_a_failed_callback_are_not_counted(test_run: MakeRun) -> None:
     run = test_run(job(AddsToWindows(), on_error="dead_letter")).add_record(event(21)).add_watermark(at(21))

@@ -416,16 +416,16 @@ def test_of_many_keys_only_those_that_watch_a_reference_are_notified(test_run: M
 def test_a_failing_on_reference_changed_is_a_dead_letter(test_run: MakeRun) -> None:
     """Rules d and 19."""
     test = test_run(job(Watcher(), on_error="dead_letter"))
-    test.add_record(event(1, "watch", "k1"), "events").add_record(
+    test.add_record(event(3, "watch", "k1"), "events").add_record(
         event(1, "watch and fail", "k2"), "events"
     ).end_batch()
     test.add_record(rule(1, "a", -1), "rules").end_batch().add_record(rule(2, "a", 2), "rules").end_batch()
     result = test.run()
-    assert changes_of(result) == [("k1", "rules", ["a"], [2], at(2))]
+    assert changes_of(result) == [("k1", "rules", ["a"], [2], at(3))]
     dead_letters = [
         (dead_letter.callback, dead_letter.key, dead_letter.timestamp) for dead_letter in result.dead_letters
     ]
-    assert dead_letters == [("on_event", "k2", at(1)), ("on_reference_changed", "k1", at(1))]
+    assert dead_letters == [("on_event", "k2", at(1)), ("on_reference_changed", "k1", at(3))]
 
 
 def test_watching_a_reference_requires_on_reference_changed(test_run: MakeRun) -> None:

@@ -105,7 +105,7 @@ class Callbacks:
         """
         late = 0
         on_event = self.on_event
-        watermark = batch_of(subject).watermark
+        watermark, dropped = batch_of(subject).watermark, batch_of(subject).dropped_events
         subject.source = run.source
         events = keyed_events(run.keys, run.timestamps, run.values)
         for subject.key, timestamp, event in zip(run.keys, run.timestamps, events, strict=True):
@@ -119,6 +119,8 @@ class Callbacks:
                     check_ran("on_event", returned)
             except Exception as error:
                 raise self.failed(error, "on_event", batch_of(subject), run.source, event.key, event)
+            if dropped:
+                dropped.clear()
         return late
 
     def _fire_component(self, name: str, subject: Subject, timestamp: datetime, call: Invoke) -> None:
@@ -229,7 +231,7 @@ def _component_call(name: str, subject: Subject, timestamp: datetime, _: Invoke)
 
 
 def _reference_call(subject: Subject, change: ReferenceChange) -> Call:
-    return subject, ON_CHANGE, change.timestamp, change
+    return subject, ON_CHANGE, subject.timestamp, change
 
 
 def _change_call(change: DependencyChange) -> Call:

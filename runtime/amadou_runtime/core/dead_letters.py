@@ -46,8 +46,8 @@ class DeadLetters:
         return failures
 
     def guarded(self, callback: str, function: Callable[[Subject, Any], Any]) -> Callable[[Subject, Any], None]:
-        """Return `on_event` or `on_timer_expired`, wrapped so that a failing call is undone and becomes a dead letter.
-        A timer whose callback fails still counts as fired.
+        """Return a callback of the handler, wrapped so that a failing call is undone and becomes a dead letter. A timer
+        whose callback fails still counts as fired.
         """
 
         def guarded(subject: Subject, given: Any) -> None:
@@ -57,9 +57,9 @@ class DeadLetters:
                 before.store()
             except Exception as error:
                 _raise_unreadable(error)
-                event, timestamp = (None, given) if isinstance(given, datetime) else (given, given.timestamp)
-                failed = self._failed(callback, error, subject, event or Timer(timestamp, subject.timer_tag))
-                self._bury(before, before, failed, record=event, timestamp=timestamp)
+                event = None if isinstance(given, datetime) else given
+                failed = self._failed(callback, error, subject, event or Timer(subject.timestamp, subject.timer_tag))
+                self._bury(before, before, failed, record=event, timestamp=subject.timestamp)
                 note_failure(self._failures, callback, failed.error)
 
         return guarded
