@@ -492,6 +492,27 @@ def test_a_table_is_read_before_the_first_batch(engine: str, tmp_path: Path) -> 
     assert sorted(seen(tmp_path), key=str) == [("a", 1, 2), ("x", None, 2)]
 
 
+class WatcherOfTable(LimitOfName):
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.limits.watch(subject)
+
+    def on_reference_changed(self, subject: Subject, change: ReferenceChange) -> None:
+        self.seen.collect(subject, (change.keys, change.timestamp, self.limits[subject, "a"]))
+
+
+@pytest.mark.on_spark("references")
+def test_in_a_test_run_rows_of_a_table_have_the_time_of_its_clock(test_run: MakeRun, tmp_path: Path) -> None:
+    """Rule e."""
+    of_table = Job(
+        "table", WatcherOfTable(), {"events": MemorySource(), "limits": Rows(tmp_path)}, {"seen": MemorySink()}
+    )
+    run = test_run(of_table, processing_time=at(1_000))
+    run.add_record({"name": "k", "second": 900}, "events").end_batch().add_record(("a", "1"), "limits")
+    assert run.run().records("seen") == [(("a",), at(1_000), 1)]
+    run.advance_processing_time(timedelta(minutes=1)).add_record(("a", "2"), "limits")
+    assert run.run().records("seen", new=True) == [(("a",), at(1_060), 2)]
+
+
 def test_a_table_that_cannot_be_read_is_an_error_at_the_start(engine: str, tmp_path: Path) -> None:
     """Rule e."""
     add_events(tmp_path, 1, "a")

@@ -25,7 +25,7 @@ from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
 from amadou_runtime.core.failure import callback_error
-from amadou_runtime.core.feeding import FedRecord, fed_key_event, fed_value, without_turn
+from amadou_runtime.core.feeding import FedRecord, changed_events, fed_key_event, fed_value, without_turn
 from amadou_runtime.core.references import entry_event
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stopwatch import Stopwatch
@@ -81,7 +81,7 @@ def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
     given = job.sources[source]
     key_event, decode = given.key_event or job.handler.key_event, given.decode
     if source in job.reference_sources:
-        key_event = entry_event(key_event, job.reference_sources[source], is_table=isinstance(given, TableSource))
+        key_event = entry_event(key_event, job.reference_sources[source])
     if isinstance(given, FedSource):
         return fed_key_event(given, key_event)
     return key_event if decode is None else lambda record: key_event(decode(record))
@@ -112,6 +112,12 @@ class KeyedTable(KeyedSource, TableSource):
     """A `TableSource` reduced to the attributes that keying needs."""
 
 
+def _at(now: int, key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a `key_event` function for the rows of a table, which have the time of the clock (`semantics.md` 37 e)."""
+    timestamp = from_micros(now)
+    return lambda row: changed_events(key_event(row), lambda event: event._replace(timestamp=timestamp))
+
+
 class Keying:
     """Turns the records from one source into packed events.
 
@@ -127,6 +133,7 @@ class Keying:
         self._source = source
         self._fed = job.fed_sources.get(source)
         self._key_event = key_event
+        self._is_table = source in job.table_sources
         self._groups = groups
         assert job.max_ahead is None or isinstance(job.max_ahead, timedelta)
         self._max_ahead = job.max_ahead
@@ -223,7 +230,7 @@ class Keying:
         """
         :param letters: list to which the dead letters of failing records are added; `None` to raise the first failure
         """
-        key_event = self._key_event
+        key_event = _at(now, self._key_event) if self._is_table else self._key_event
         groups = self._groups
         limit = self._limit(now)
         newest = FIRST_TIME

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from amadou import Job, Key, KeyedEvent, ReferenceSpec, TableSource, from_micros
+from amadou import Job, Key, KeyedEvent, ReferenceSpec, TableSource
 from amadou.engine import ON_CHANGE, pack, unpack
 from amadou_runtime.core.events import Chunk, in_order
 from amadou_runtime.core.feeding import changed_events
@@ -212,17 +212,11 @@ def new_tables(job: Job) -> dict[str, ReferenceTable]:
     return {name: ReferenceTable() for name in job.references}
 
 
-def entry_event(
-    key_event: Callable[[Any], Any], spec: ReferenceSpec[Any, Any], *, is_table: bool
-) -> Callable[[Any], Any]:
-    """Return a `key_event` function whose events have encoded entries of a reference as their values.
-
-    :param is_table: `True` if the source is a table, whose rows have no time
-    """
+def entry_event(key_event: Callable[[Any], Any], spec: ReferenceSpec[Any, Any]) -> Callable[[Any], Any]:
+    """Return a `key_event` function whose events have encoded entries of a reference as their values."""
 
     def encoded(event: KeyedEvent[Any]) -> KeyedEvent[Any]:
         spec.encode_key(event.key)
-        timestamp = from_micros(0) if is_table else event.timestamp
-        return KeyedEvent(event.key, timestamp, None if event.value is None else spec.encode_value(event.value))
+        return KeyedEvent(event.key, event.timestamp, None if event.value is None else spec.encode_value(event.value))
 
     return lambda record: changed_events(key_event(record), encoded)
