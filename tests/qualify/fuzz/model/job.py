@@ -54,7 +54,7 @@ class JobModel:
                 self.run(records, has_begun, name == "flush")
                 records, has_begun = [], False
                 if name in ("snapshot", "savepoint"):  # another run continues
-                    self.lose_memory()
+                    self.lose_memory(is_counted=name == "snapshot")
                     for stage in self.stages.values():
                         stage.clock.began = self.now
                 continue
@@ -86,9 +86,9 @@ class JobModel:
             for _ in range(self.script.depth):
                 self.play_batch([])
 
-    def lose_memory(self) -> None:
+    def lose_memory(self, *, is_counted: bool = True) -> None:
         for stage in self.stages.values():
-            stage.lose_memory()
+            stage.lose_memory(is_counted)
 
     def advance(self, at: float, stage_name: str | None, source: str | None) -> None:
         """`add_watermark`."""

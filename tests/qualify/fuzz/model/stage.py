@@ -92,13 +92,18 @@ class StageModel:
     def key(self, key: Key) -> KeyState:
         return self.keys.get(key) or KeyState(key, self.stage)
 
-    def lose_memory(self) -> None:
-        """A run ends: what is in memory is lost."""
+    def lose_memory(self, is_counted: bool) -> None:
+        """A run ends: what is in memory is lost.
+
+        :param is_counted: `False` if the next run starts from a savepoint, which is without it
+        """
+        if self.has_just_lost and not is_counted:
+            self.rules.meets("lost-at-once")
         for component in self.stage.components:
             if component.settings.get("storage") == "memory":
                 lost = [state for state in self.keys.values() if component.name in state.components]
                 number = sum(state.components[component.name].lose() for state in lost)
-                if number:
+                if number and is_counted:
                     self.has_just_lost = True
                     name = f"{component.name}.lost"
                     self.output.counters[name] = self.output.counters.get(name, 0) + number
