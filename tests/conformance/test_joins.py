@@ -1,6 +1,6 @@
 """Joins of each kind, late events, dead letters and restarts. See also `tests/plugins/test_joins.py`."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +8,7 @@ from attrs import frozen
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, START, EventHandler, Mistake, at, event, job
 
-from amadou import KeyedEvent, SinkSpec, Subject
+from amadou import KeyedEvent, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError
 from amadou_plugins.joins import AsOfJoin, IntervalJoin, LatestJoin
 
@@ -137,6 +137,35 @@ def test_a_failing_on_match_is_a_dead_letter_and_other_events_are_joined(test_ru
         at(1.000001),
     )
     assert result.keys() == []
+
+
+class CountsMatches(EventHandler):
+    """Counts trades, sets a timer for each, and fails for one."""
+
+    count = ValueSpec(int, default=0)
+    priced = AsOfJoin(left="trades", right="quotes", tolerance=timedelta(seconds=3))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.priced.add(subject, event)
+
+    @priced.on_match
+    def counted(self, subject: Subject, trade: KeyedEvent[Any], quote: KeyedEvent[Any] | None) -> None:
+        subject.set_timer(at(1_000), trade.value)
+        self.count.state_for(subject).value += 1
+        if trade.value == "A":
+            raise Mistake("this one")
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None: ...
+
+
+@pytest.mark.rule(19)
+def test_a_dead_letter_shows_what_earlier_matches_at_the_same_time_have_stored(test_run: MakeRun) -> None:
+    run = test_run(job(CountsMatches(), "trades", "quotes", on_error="dead_letter"))
+    run.add_records([event(1, "B"), event(1, "A"), event(1, "C")], "trades").add_watermark(at(200))
+    result = run.run()
+    (dead_letter,) = result.dead_letters
+    assert (dead_letter.state["count"], dead_letter.timers) == (1, [(at(1_000), "B")])
+    assert result.state("count", "k") == 2
 
 
 class JoinsByRule(Joined):

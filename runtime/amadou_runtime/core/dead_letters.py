@@ -59,7 +59,7 @@ class DeadLetters:
                 _raise_unreadable(error)
                 event = None if isinstance(given, datetime) else given
                 failed = self._failed(callback, error, subject, event or Timer(subject.timestamp, subject.timer_tag))
-                self._bury(before, before, failed, record=event, timestamp=subject.timestamp)
+                self._bury(before, failed, record=event, timestamp=subject.timestamp)
                 note_failure(self._failures, callback, failed.error)
 
         return guarded
@@ -87,7 +87,8 @@ class DeadLetters:
                     failed = self._failed(called(function), error, subject, arguments)
                     watermark = subject.watermark_micros if again is None else again.watermark
                     call = [name, list(arguments), watermark]
-                    self._bury(before, at_first, failed, record=None, timestamp=subject.timestamp, call=call)
+                    before.take(name, at_first)
+                    self._bury(before, failed, record=None, timestamp=subject.timestamp, call=call)
                     note_failure(self._failures, name, failed.error)
 
             fire(name, subject, timestamp, call)
@@ -131,26 +132,25 @@ class DeadLetters:
     def _bury(
         self,
         before: "_Before",
-        shown: "_Before",
         failed: CallbackError,
         record: Any,
         timestamp: datetime,
         call: list[Any] | None = None,
     ) -> None:
-        """Undo all changes since `before`, and write a dead letter with the state in `shown`.
+        """Undo all changes since `before`, and write a dead letter with the state before.
 
         :param call: for a component's failed call: the component's name, the arguments and the watermark. `None` for
             the handler's callbacks
         """
-        subject, key, state = before.subject, before.subject.key, shown.packed
+        subject, key, state = before.subject, before.subject.key, before.packed
         before.restore()
-        timers = shown.timers()
+        timers = before.timers()
         packed = {
             "key": key,
             "record": record,
             "state": state,
             "timers": timers,
-            "next_timers": shown.next_timers,
+            "next_timers": before.next_timers,
             "call": call,
         }
         letter = attrs.evolve(
@@ -250,6 +250,15 @@ class _Before:
         self.packed[call.component] = call.state
         if call.next_timer is not None:
             self.next_timers[call.component] = call.next_timer
+
+    def take(self, component: str, at_first: "_Before") -> None:
+        """Replace the component's state in this snapshot with the state before its timer, whose calls are not done."""
+        self.packed.pop(component, None)
+        self.next_timers.pop(component, None)
+        if component in at_first.packed:
+            self.packed[component] = at_first.packed[component]
+        if component in at_first.next_timers:
+            self.next_timers[component] = at_first.next_timers[component]
 
     def store(self) -> None:
         """Store all state that the callback changed, in packed form. If packing fails, store none of it."""

@@ -26,7 +26,8 @@ class ScriptRun:
         self.engine = engine
         self.kinds = {stage.name: stage.kind for stage in script.stages}
         self.results = {stage.name: Results([], [], [], [], {}, 0, None, {}, {}) for stage in script.stages}
-        self.run = self.new_run(processing_time=START)
+        self.now = START
+        self.run = self.new_run(processing_time=self.now)
 
     def new_run(self, **start: Any) -> TestRun:
         lookups: dict[str, Any] = {}
@@ -57,6 +58,7 @@ class ScriptRun:
             case ["watermark", seconds, stage, source]:
                 self.run.add_watermark(at(seconds), source, stage=stage)
             case ["clock", seconds]:
+                self.now += seconds * MICRO * MICROSECOND
                 self.run.advance_processing_time(seconds * MICRO * MICROSECOND)
             case ["crash", after, stage]:
                 self.run.crash(after, stage=stage)
@@ -74,7 +76,7 @@ class ScriptRun:
                 with tempfile.TemporaryDirectory() as directory:
                     self.run.savepoint(Path(directory) / "s")
                     self.run.close()
-                    self.run = self.new_run(savepoint=Path(directory) / "s", processing_time=START)
+                    self.run = self.new_run(savepoint=Path(directory) / "s", processing_time=self.now)
             case [name]:
                 getattr(self.run, name)()
 
