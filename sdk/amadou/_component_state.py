@@ -9,7 +9,6 @@ from amadou._spec import MISSING
 from amadou._state_spec import NEVER, time_of_state
 from amadou._state_table import StateTable
 from amadou._subject import Subject
-from amadou.event_time import MICROSECOND
 
 if TYPE_CHECKING:
     from amadou._component import Component
@@ -100,8 +99,7 @@ class ComponentState:
 
         :param now: the current event time, in microseconds since 1970
         """
-        life = self._spec.ttl
-        return life is not None and self.value is not None and self._written + life // MICROSECOND <= now
+        return self.has_ttl and self.value is not None and self._written + self._spec.life <= now
 
     def replacement(self) -> "ComponentState":
         """Return a state without a value, for a callback at whose time the value has expired. When the callback stores

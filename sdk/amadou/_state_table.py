@@ -7,7 +7,6 @@ from amadou._encoding import Envelope, pack, unpack, unpack_all
 from amadou._event import Key
 from amadou._spec import MISSING
 from amadou.errors import StateDecodeError
-from amadou.event_time import MICROSECOND
 
 
 class StateTable:
@@ -78,7 +77,7 @@ class StateTable:
         elif key in self.packed:
             del self.packed[key]
         if packed is not None and state.has_ttl:
-            self.expires[key] = state._oldest() + state._spec.ttl // MICROSECOND
+            self.expires[key] = state._oldest() + state._spec.life
         elif self.expires:
             self.expires.pop(key, None)
         if packed is not None and state._spec.has_timers and state.next_timer is not None:

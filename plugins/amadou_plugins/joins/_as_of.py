@@ -172,5 +172,7 @@ def _stored(value: Any) -> tuple[Timeline, Timeline, int]:
     """Return the left and the right events in a key's state, and the time of the last left event whose result has been
     emitted. Without a `ttl`, this time is not stored.
     """
-    *sides, last = (None, BEGINNING_OF_TIME) if value is None else (*value, BEGINNING_OF_TIME)[:3]
-    return *timelines(sides if value is not None else None), last
+    if value is None:
+        return *timelines(None), BEGINNING_OF_TIME
+    left, right, last = (*value, BEGINNING_OF_TIME)[:3]
+    return *timelines([left, right]), last

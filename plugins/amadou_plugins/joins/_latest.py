@@ -6,7 +6,6 @@ from typing import Any, Literal
 from typing_extensions import Unpack
 
 from amadou import Invoke, KeyedEvent, Subject, to_micros
-from amadou.event_time import MICROSECOND
 from amadou_plugins._calling import direct
 from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 
@@ -55,7 +54,7 @@ class LatestJoin(JoinSpec):
         watermark = subject.watermark_micros
         if self.ttl is None or watermark is None:
             return False
-        return micros + self.ttl // MICROSECOND + self._lateness <= watermark
+        return micros + self.life + self._lateness <= watermark
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         """Do nothing: the join has no timers."""

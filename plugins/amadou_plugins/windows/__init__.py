@@ -15,10 +15,10 @@ Declare a window on the handler's class. The handler adds events to the window a
 
 Time windows are half-open, `[start, end)`, except sliding windows. A window closes once, when the watermark reaches
 `end + allowed_lateness`, before the handler's timers for this time fire; session and sliding windows close when it is
-past this time. An event is late for a window if the watermark
-of the event's batch has reached the window's closing time. A late event never reopens a window. Windows close in
-event-time order. An event that an `on_close` method adds to a window declared further down is not late. Once all of a
-key's time windows have closed, no window state is stored for the key.
+past this time. An event is late for a window if the watermark of the event's batch has reached the window's closing
+time. A late event never reopens a window. Windows close in event-time order. An event that an `on_close` method adds to
+a window declared further down is not late. Once all of a key's time windows have closed, no window state is stored for
+the key.
 
 If a handler would only add events to a single window, you do not need to write a class: see `windowed`.
 """

@@ -302,11 +302,14 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         partial: bool,
         times: int = 1,
     ) -> None:
-        """Pass a window's result to the `on_close` or `on_early` function.
+        """Pass a window's result to the `on_close` or `on_early` function. `on_close` sees the time of the window's end
+        plus `allowed_lateness`, also if the window's timer is due after it.
 
         :param accumulators: accumulators of the window's parts
         :param times: number of times to emit the result
         """
+        if self._includes_end and not partial:
+            subject.timestamp = from_micros(min(span[1] + self._lateness, END_OF_TIME))
         start, end, first, last = map(from_micros, span)
         window = Window(start, end, subject.key, partial, first, last)
         emission = self.emission(subject, accumulators, partial=partial)
@@ -376,7 +379,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     @property
     def _is_plain(self) -> bool:
         """`True` if results are emitted only when windows close, and only the watermark closes windows."""
-        return not self._has_early and self._max_active is None and self.ttl is None
+        return not self._has_early and self._max_active is None
 
     @property
     def _has_early(self) -> bool:
@@ -440,15 +443,6 @@ class WindowSpec(CallingComponent, Generic[V_co]):
 
     def _closes_at(self, end: int) -> int:
         return min(end + self._lateness + self._includes_end, END_OF_TIME)
-
-    def _emit_closed(
-        self, subject: Subject, call: Invoke, span: Span, accumulators: Sequence[Any], times: int = 1
-    ) -> None:
-        """Pass the result of a window that a timer closes to the `on_close` function, at the time of the window's end
-        plus `allowed_lateness`.
-        """
-        subject.timestamp = from_micros(min(span[1] + self._lateness, END_OF_TIME))
-        self._emit(subject, call, span, accumulators, partial=False, times=times)
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
         """Return `True` if an event triggers an early result for a window that contains this number of events."""

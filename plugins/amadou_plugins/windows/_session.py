@@ -142,10 +142,7 @@ class SessionWindow(WindowSpec[V_co]):
         next_timer = min((self._next_timer(session, now, watermark) for session in left), default=None)
         part.store([before, left] if left else None, next_timer, renews=False)
         for result, partial in results:
-            if partial:
-                self._emit(subject, call, *result, partial=True)
-            else:
-                self._emit_closed(subject, call, *result)
+            self._emit(subject, call, *result, partial=partial)
 
     @property
     def is_vectorized(self) -> bool:

@@ -108,10 +108,7 @@ class SlidingWindow(WindowSpec[V_co]):
         next_timer = self._next_timer(steps, after, now, watermark) if steps else None
         part.store([after, steps] if steps else None, next_timer, renews=False)
         for times, result, partial in given:
-            if partial:
-                self._emit(subject, call, *result, partial=True, times=times)
-            else:
-                self._emit_closed(subject, call, *result, times)
+            self._emit(subject, call, *result, partial=partial, times=times)
 
     def _inside(self, steps: dict[int, Any], end: int) -> list[int]:
         """Return the distinct event times in a window, in order of time."""

@@ -165,13 +165,13 @@ def windowed(
     """
     if not isinstance(window, WindowSpec):
         raise SpecError(f"window must be a window, such as TumblingWindow(timedelta(minutes=1)), not {window!r}")
+    if filter is not None and not callable(filter):
+        raise SpecError(f"filter must be a function of the record, not {filter!r}")
     window = window.copied()
     if window.given_name is None:
         window.__set_name__(Windowed, "window")
     window.on_close(Windowed.closed)
     window.mark("on_close_all", Windowed.all_closed)
-    if filter is not None and not callable(filter):
-        raise SpecError(f"filter must be a function of the record, not {filter!r}")
     return Windowed(window, key, timestamp, event_value, port, filter)
 
 

@@ -59,7 +59,7 @@ class DeadLetters:
                 _raise_unreadable(error)
                 event = None if isinstance(given, datetime) else given
                 failed = self._failed(callback, error, subject, event or Timer(subject.timestamp, subject.timer_tag))
-                self._bury(before, failed, record=event, timestamp=subject.timestamp)
+                self._bury(before, failed, record=event)
                 note_failure(self._failures, callback, failed.error)
 
         return guarded
@@ -88,7 +88,7 @@ class DeadLetters:
                     watermark = subject.watermark_micros if again is None else again.watermark
                     call = [name, list(arguments), watermark]
                     before.take(name, at_first)
-                    self._bury(before, failed, record=None, timestamp=subject.timestamp, call=call)
+                    self._bury(before, failed, record=None, call=call)
                     note_failure(self._failures, name, failed.error)
 
             fire(name, subject, timestamp, call)
@@ -134,7 +134,6 @@ class DeadLetters:
         before: "_Before",
         failed: CallbackError,
         record: Any,
-        timestamp: datetime,
         call: list[Any] | None = None,
     ) -> None:
         """Undo all changes since `before`, and write a dead letter with the state before.
@@ -156,7 +155,7 @@ class DeadLetters:
         letter = attrs.evolve(
             self._letter(failed, subject.source, record, packed),
             key=key,
-            timestamp=timestamp,
+            timestamp=subject.timestamp,
             tag=subject.timer_tag,
             watermark=subject.watermark,
             state={name: shown_state(self._specs.get(name), key, part) for name, part in state.items()},

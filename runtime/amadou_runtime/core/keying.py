@@ -115,7 +115,7 @@ class KeyedTable(KeyedSource, TableSource):
 def _at(now: int, key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a `key_event` function for the rows of a table, which have the time of the clock (`semantics.md` 37 e)."""
     timestamp = from_micros(now)
-    return lambda row: changed_events(key_event(row), lambda event: event._replace(timestamp=timestamp))
+    return lambda row: changed_events(key_event(row), lambda event: KeyedEvent(event.key, timestamp, event.value))
 
 
 class Keying:
@@ -384,11 +384,15 @@ class Keying:
             return EventTypeError(
                 f"key_event must return a KeyedEvent, an iterable of them, Filtered(time) or None, not {why}"
             )
-        if not isinstance(event.timestamp, datetime):
-            return EventTypeError(f"the timestamp of {event!r} is not a datetime: use an aware datetime")
-        if event.timestamp.utcoffset() is None:
-            return NaiveTimestampError(event.timestamp)
-        return error
+        return _time_error(event) or error
+
+
+def _time_error(given: KeyedEvent[Any] | Filtered) -> Exception | None:
+    """Return an error if the time of an event or of a filtered record is not an aware datetime."""
+    timestamp: Any = given.timestamp
+    if not isinstance(timestamp, datetime):
+        return EventTypeError(f"the timestamp of {given!r} is not a datetime: use an aware datetime")
+    return NaiveTimestampError(timestamp) if timestamp.utcoffset() is None else None
 
 
 def _filtered_time(filtered: Filtered, limit: datetime) -> datetime:
@@ -396,11 +400,10 @@ def _filtered_time(filtered: Filtered, limit: datetime) -> datetime:
 
     :raises Exception: the time is unusable
     """
-    timestamp: Any = filtered.timestamp
-    if not isinstance(timestamp, datetime):
-        raise EventTypeError(f"the timestamp of {filtered!r} is not a datetime: use an aware datetime")
-    if timestamp.utcoffset() is None:
-        raise NaiveTimestampError(timestamp)
+    error = _time_error(filtered)
+    if error is not None:
+        raise error
+    timestamp = filtered.timestamp
     if timestamp > limit:
         raise _too_far_ahead(timestamp, limit)
     if timestamp < FIRST_TIME:

@@ -19,7 +19,7 @@ from amadou.engine import (
     unpack,
 )
 from amadou.errors import AmadouError, StateDecodeError
-from amadou.event_time import MICROSECOND, from_micros
+from amadou.event_time import from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
 from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.dead_letter_limit import Failures
@@ -405,7 +405,7 @@ class Operator:
 
     def _lives(self) -> dict[str, int]:
         """Return the time to live of each spec that has one, in microseconds."""
-        return {spec.name: spec.ttl // MICROSECOND for spec in self._with_ttl()}
+        return {spec.name: spec.life for spec in self._with_ttl()}
 
     def _events_to_process(self, group: KeyGroup, given: GroupBatch, batch: Batch) -> tuple[list[Run], int, int]:
         """Return the events to process, the number of all events, and the number of late events dropped or diverted."""

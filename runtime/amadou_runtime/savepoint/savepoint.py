@@ -14,7 +14,6 @@ import attrs
 from amadou import Component, Job, Key, from_micros
 from amadou.engine import sum_counts, unpack
 from amadou.errors import SavepointError
-from amadou.event_time import MICROSECOND
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_position
@@ -206,7 +205,7 @@ def components_of(job: Job) -> dict[str, Component]:
 
 def lives_of(job: Job) -> dict[str, int]:
     """Return the time to live of a job's specs by name; see `KeyGroup.lives`."""
-    return {name: spec.ttl // MICROSECOND for name, spec in job.specs.items() if spec.ttl is not None}
+    return {name: spec.life for name, spec in job.specs.items() if spec.ttl is not None}
 
 
 @attrs.define
