@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
+import attrs
+
 from amadou._event import Key, KeyedEvent
 from amadou._letter_report import LateEventReport
 from amadou._state_table import StateTable
@@ -79,6 +81,18 @@ class Keeper(Protocol):
         """Return the noun for messages about the component that stored state under a name, such as `window`."""
 
 
+@attrs.frozen
+class BeforeEnd:
+    """How far a stage was before its watermark reached the maximum timestamp, such as in a flush.
+
+    :param watermark: its watermark in microseconds; `None` if it had none
+    :param newest: the newest event time of the job's sources, in microseconds; `None` if it is not known
+    """
+
+    watermark: int | None
+    newest: int | None
+
+
 class Batch:
     """The data that all subjects of one key group share while a batch is processed.
 
@@ -92,6 +106,7 @@ class Batch:
 
     __slots__ = (
         "at_watermark",
+        "before_end",
         "chained",
         "chains",
         "components",
@@ -106,7 +121,6 @@ class Batch:
         "is_replay",
         "job",
         "keeper",
-        "last_event",
         "late_events",
         "lookup_errors",
         "lookups",
@@ -156,13 +170,12 @@ class Batch:
         self.firing_micros: int | None = None
         """The time of the timers that are firing, in microseconds; `None` if no timer is firing."""
         self.at_watermark = False
-        """`True` while callbacks run whose time is the watermark, such as `on_reference_changed`."""
+        """`True` while callbacks run whose time is `last_watermark`, such as `on_reference_changed`."""
         self.since = watermark_micros
         """A time in microseconds: no callback that is still to come in the batch has an earlier time. `None` before the
         first watermark."""
-        self.last_event: int | None = None
-        """During a flush, the time of the newest event of the job's sources, in microseconds; `None` if it is not
-        known."""
+        self.before_end: BeforeEnd | None = None
+        """How far the job was before a flush; `None` if the watermark is not at the maximum timestamp."""
         self.chained: list[int] = []
         """Times of timers that the current timer callback has set and that are due in this batch, in microseconds."""
         self.chains: dict[Key, int] = {}
@@ -197,6 +210,11 @@ class Batch:
         self.tables = tables
         self.timers = timers
         self.touched = touched
+
+    @property
+    def last_watermark(self) -> int | None:
+        """The watermark in microseconds, but in a flush the one before it; `None` if there is none."""
+        return self.watermark_micros if self.before_end is None else self.before_end.watermark
 
     def report_late(
         self, outcome: Literal["dropped", "diverted"], source: str, event: tuple[Key, datetime, Any], by: str = ""

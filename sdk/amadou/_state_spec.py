@@ -321,7 +321,7 @@ def time_of_state(subject: Subject) -> int:
     batch = subject._batch
     if batch.firing_micros is not None:
         return batch.firing_micros
-    watermark = batch.watermark_micros
+    watermark = batch.last_watermark if batch.at_watermark else batch.watermark_micros
     if watermark is None:
         return to_micros(subject.timestamp)
     return watermark if batch.at_watermark else max(to_micros(subject.timestamp), watermark)

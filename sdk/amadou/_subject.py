@@ -8,7 +8,7 @@ from amadou._event import K_co, KeyedEvent
 from amadou._letters import LATE_EVENTS, LateEvent
 from amadou._state_table import StateTable
 from amadou.errors import KeylessError, PortError, TimerError, TimerLoopError
-from amadou.event_time import LAST_TIME, from_micros, to_micros
+from amadou.event_time import from_micros, to_micros
 
 NOT_SET: Final = "timers.not_set"
 """The counter of timers that `on_timer_expired` has not set during a flush."""
@@ -116,7 +116,8 @@ class Subject(Generic[K_co]):
         if batch.firing_micros is None or micros <= to_micros(self.timestamp):
             return False
         is_handler = batch.fired is None  # the callback is on_timer_expired, and not that of a component
-        if batch.watermark == LAST_TIME and is_handler and (batch.last_event is None or micros > batch.last_event):
+        end = batch.before_end
+        if end is not None and is_handler and (end.newest is None or micros > end.newest):
             self.count(NOT_SET)
             return False
         number = batch.chains[key] = batch.chains.get(key, 0) + 1

@@ -9,7 +9,7 @@ Handlers, components and connectors use only `amadou` and its other public modul
 - Checking: `check_key`, `declared_specs`, `params_of`.
 """
 
-from amadou._batch import Batch, FeedingPort, Port, fed_output
+from amadou._batch import Batch, BeforeEnd, FeedingPort, Port, fed_output
 from amadou._component import known_components
 from amadou._construction import resolved_annotations
 from amadou._encoding import Envelope, know_types, pack, type_reference, unpack, unpack_all, unpack_times
@@ -37,6 +37,7 @@ __all__ = [
     "ON_CHANGE",
     "PROJECT",
     "Batch",
+    "BeforeEnd",
     "Envelope",
     "FedSource",
     "FeedingPort",

@@ -3,7 +3,7 @@
 import json
 import random
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from amadou import (
     Handler,
     Job,
     KeyedEvent,
+    ListSpec,
     MemorySink,
     MemorySource,
     ReferenceChange,
@@ -392,6 +393,60 @@ def test_the_time_of_a_notification_is_never_before_the_watermark(test_run: Make
     test.add_record(event(100, "x"), "events").end_batch()
     test.add_record(rule(5, "a", 1), "rules").end_batch().add_record(rule(999, "b", 1), "rules").end_batch()
     assert [each[-1] for each in changes_of(test.run())] == [at(100), at(999)]
+
+
+class EmitsAtTimer(EventHandler):
+    """Emits an entry at the time of a timer."""
+
+    out = SinkSpec(tuple)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        subject.set_timer(at(event.value))
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.out.collect(subject, ("a", 1))
+
+
+class RemembersEvents(ReadsLimits):
+    """Watches a reference, and sends the events of the last minute when it changes."""
+
+    names = ListSpec(str, ttl=timedelta(minutes=1))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.limits.watch(subject)
+        self.names.state_for(subject).append(event.value)
+
+    def on_reference_changed(self, subject: Subject, change: ReferenceChange) -> None:
+        self.seen.collect(subject, ("names", list(self.names.state_for(subject))))
+
+
+class TimeOfEvent(Handler):
+    out = SinkSpec(tuple)
+
+    def key_event(self, record: tuple[str, list[str]]) -> KeyedEvent[Any]:
+        return KeyedEvent(record[0], None, record[1])  # type: ignore[arg-type]
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.out.collect(subject, (event.value, event.timestamp, subject.is_late))
+
+
+@pytest.mark.on_spark("references")
+@pytest.mark.several_stages
+@pytest.mark.parametrize(("timer", "time"), [(50, 100), (150, 150)])
+def test_a_flush_notifies_keys_at_the_time_of_the_update_or_the_watermark_before(
+    test_run: MakeRun, timer: int, time: int
+) -> None:
+    """Rule d: so state is visible, and what is sent to another stage is not late there."""
+    stages = {
+        "make": Stage(EmitsAtTimer(), {"in": MemorySource()}),
+        "use": Stage(RemembersEvents(), {"limits": FromPort("make", "out"), "events": MemorySource()}),
+        "end": Stage(TimeOfEvent(), {"sent": FromPort("use", "seen")}, {"out": MemorySink()}),
+    }
+    test = test_run(Job("fed", stages=stages)).add_record(event(1, timer), "in")
+    for each in (event(20, "old", "k"), event(90, "new", "k"), event(100, "other", "x")):
+        test.add_event(each, "events")
+    result = test.end_batch().run(flush=True)
+    assert result.stage("end").records("out") == [(["new"], at(time), False), (["other"], at(time), False)]
 
 
 def test_on_reference_changed_is_called_before_the_timers_and_events_of_a_key(test_run: MakeRun) -> None:

@@ -88,7 +88,8 @@ class Callbacks:
         """
         assert self.on_reference_changed is not None
         batch = batch_of(subject)
-        subject.timestamp = change.timestamp if batch.watermark is None else max(change.timestamp, batch.watermark)
+        reached = batch.last_watermark
+        subject.timestamp = change.timestamp if reached is None else max(change.timestamp, from_micros(reached))
         batch.at_watermark = True
         self.stopwatch.turn(ON_CHANGE)
         for subject.key in in_key_order(keys):

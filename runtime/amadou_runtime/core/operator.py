@@ -10,6 +10,7 @@ from amadou import Component, Counts, EventColumns, Job, Key, ReferenceChange, S
 from amadou.engine import (
     ON_CHANGE,
     Batch,
+    BeforeEnd,
     FeedingPort,
     KeylessSubject,
     Port,
@@ -153,8 +154,8 @@ class Operator:
         """The job's references in the current batch, by name."""
         self.changed_references: list[ReferenceChange] = []
         """The updates of references in the current batch, if the handler is notified of them."""
-        self.last_event: int | None = None
-        """See `Watermark.last_event`."""
+        self.before_end: BeforeEnd | None = None
+        """See `Watermark.before_end`."""
 
     def begin(self, references: Mapping[str, ReferenceTable]) -> None:
         """Begin a batch.
@@ -330,7 +331,8 @@ class Operator:
         component_timers = due_components(group, watermark)
         expired = expired_keys(self._with_ttl(), group, watermark)
         touched.update(*map(timers.at, due), *expired.values(), *component_timers.values())
-        batch.since = min((*due, *component_timers), default=watermark)
+        started = () if batch.last_watermark is None else (batch.last_watermark,)
+        batch.since = min((*due, *component_timers, *started), default=None)
         subject = Subject(batch)
         self._renew(left, group, subject, touched)
         batch.lookups, batch.lookup_errors = self.lookups.answers, self.lookups.errors
@@ -498,7 +500,7 @@ class Operator:
             group,
         )
         batch.references = self.references
-        batch.last_event = self.last_event
+        batch.before_end = self.before_end
         return batch
 
     def _ports(self) -> dict[str, Port]:

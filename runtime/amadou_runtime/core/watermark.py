@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from amadou import Job, PartitionOffset, PartitionReport, from_micros
+from amadou.engine import BeforeEnd
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, to_micros
 from amadou_runtime.core.dependencies import Held
 
@@ -111,10 +112,16 @@ class Watermark:
         self._held: dict[str, int] = {}
         self._looked: int | None = None
         self._flushes = False
-        self.last_event: int | None = None
-        """The newest event time of all sources of the job, also those of other stages; `None` if there is none."""
+        self._newest_of_job: int | None = None
+        self._before_end: int | None = None
+        """The watermark before it reached the maximum timestamp."""
         self.current: int | None = None
         """The watermark of the current batch; `None` before the first event."""
+
+    @property
+    def before_end(self) -> BeforeEnd | None:
+        """How far the stage was before its watermark reached the maximum timestamp; `None` if it has not reached it."""
+        return BeforeEnd(self._before_end, self._newest_of_job) if self.current == END_OF_TIME else None
 
     @property
     def newest(self) -> int | None:
@@ -150,9 +157,10 @@ class Watermark:
         """Set the watermarks of the `FromPort` sources in the next batch.
 
         :param reached: the watermarks of other stages in the last batch, by stage
-        :param newest: the newest event time of all stages; `None` if there is none
+        :param newest: the newest event time of all sources of the job, also those of other stages; `None` if there is
+            none
         """
-        self.last_event = newest
+        self._newest_of_job = newest
         for source, stage in self._feeding.items():
             micros = reached[stage]
             self._fed[source] = micros if micros in (None, END_OF_TIME) else micros - self._delays[source]
@@ -245,6 +253,8 @@ class Watermark:
     def raise_to(self, micros: int) -> None:
         """Advance the watermark to a time. The watermark never moves back."""
         if self.current is None or micros > self.current:
+            if micros == END_OF_TIME:
+                self._before_end = self.current
             self.current = micros
 
     def reaches(self, micros: int, now: int) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import attrs
 
 from amadou import Counts, Job
-from amadou.engine import DEAD_LETTERS, sum_counts
+from amadou.engine import DEAD_LETTERS, BeforeEnd, sum_counts
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
 from amadou_runtime.core.dependencies import check_held
 from amadou_runtime.core.events import FED, Chunk
@@ -102,7 +102,7 @@ class Embedded:
         now: int,
         number: int = 0,
         dependency_state: bytes | None = None,
-        last_event: int | None = None,
+        before_end: BeforeEnd | None = None,
     ) -> "BatchResult":
         """Process one batch. The state changes only when the result is passed to `store`.
 
@@ -111,7 +111,7 @@ class Embedded:
         :param now: the clock time in microseconds
         :param number: the batch's number
         :param dependency_state: the `Decision.state` of the previous batch
-        :param last_event: see `Watermark.last_event`
+        :param before_end: see `Watermark.before_end`
         :raises CallbackError: a callback failed
         :raises TooManyDeadLettersError: more calls failed than `max_dead_letters` allows
         :raises TooManyHeldError: more events are held than `DependsOn` allows
@@ -145,7 +145,7 @@ class Embedded:
         began = perf_counter()
         references = with_updates(self._job, self.references, updates)
         self._operator.begin(references)
-        self._operator.last_event = last_event
+        self._operator.before_end = before_end
         evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
         decision = evaluation.decision
         given = GroupBatch(self.state.stored(), chunks, watermark, decision.limits)

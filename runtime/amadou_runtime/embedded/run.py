@@ -169,9 +169,10 @@ def process_batch(
         fed = fed_by(stage.job, {of: result.outputs for of, result in results.items()})
         given = {**records.get(name, {}), **{source: [("", each)] for source, each in fed.items()}}
         with errors_of_stage(name):
-            last_event = stage.progress.watermark.last_event
-            dependency_state = stage.progress.dependency_state
-            results[name] = stage.engine.process(given, watermark, now, number, dependency_state, last_event)
+            progress = stage.progress
+            results[name] = stage.engine.process(
+                given, watermark, now, number, progress.dependency_state, progress.watermark.before_end
+            )
     return results
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import attrs
 
 from amadou import Job, PartitionOffset, PartitionReport, Source
-from amadou.engine import clock_time
+from amadou.engine import BeforeEnd, clock_time
 from amadou.errors import CheckpointError, RunError
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dead_letter_limit import LetterCount
@@ -60,8 +60,8 @@ class BatchTime:
     now: int
     dependency_state: bytes | None = None
     called: Sequence[int] = ()
-    last_event: int | None = None
-    """See `Watermark.last_event`."""
+    before_end: BeforeEnd | None = None
+    """See `Watermark.before_end`."""
     references: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     """For each reference, the names of the files with its entries before the batch; see `reference_files`."""
     changed_files: Mapping[str, str] = attrs.field(factory=dict)
@@ -87,7 +87,12 @@ class BatchTime:
         if context is None or text is None or batch is None:
             raise RunError("Spark did not pass the watermark to its tasks: do not set PYSPARK_PIN_THREAD=false")
         fields = json.loads(text)[stage]
-        time = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
+        end = fields["before_end"]
+        decoded = {
+            "dependency_state": _bytes(fields["dependency_state"]),
+            "before_end": None if end is None else BeforeEnd(**end),
+        }
+        time = cls(**fields | decoded)
         if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task received the watermark of batch {time.number}, but belongs to a different batch")
         log_batch(int(batch))
@@ -106,8 +111,8 @@ class StageProgress:
     """Counts of callback calls and failures."""
     dependency_state: bytes | None = None
     """See `Decision.state`."""
-    last_event: int | None = None
-    """See `Watermark.last_event`."""
+    before_end: BeforeEnd | None = None
+    """See `Watermark.before_end`."""
     partitions: list[PartitionReport] = attrs.field(factory=list)
     """The progress of each source partition after the last completed batch."""
 
@@ -234,7 +239,7 @@ class RunClock:
                 self._now,
                 clock.progress.dependency_state,
                 [] if stage == self._first else clock.called(everything=starts),
-                last_event=clock.watermark.last_event,
+                before_end=clock.watermark.before_end,
             )
             for stage, clock in self._clocks.items()
         }

@@ -107,7 +107,7 @@ class StatefulStage:
     def _batch(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
         key_range = KeyRange(stored)
         time = BatchTime.of_task(self.payload.stage)
-        worker.operator.last_event = time.last_event
+        worker.operator.before_end = time.before_end
         worker.operator.take_failures()  # workers are reused, and a failed batch leaves its failures and times here
         worker.operator.samples.take()
         worker.operator.stopwatch.take()

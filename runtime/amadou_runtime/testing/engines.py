@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import attrs
 
 from amadou import Job
+from amadou.engine import BeforeEnd
 from amadou.errors import AmadouError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import Held
@@ -41,7 +42,7 @@ class ScriptedBatch:
     :param dependency_state: the `Decision.state` of the previous batch
     :param letter_count: counts of callback calls and failures before the batch
     :param references: the entries of references before the batch, by reference; see `ReferenceTable.to_bytes`
-    :param last_event: see `Watermark.last_event`
+    :param before_end: see `Watermark.before_end`
     """
 
     run: str
@@ -54,7 +55,7 @@ class ScriptedBatch:
     dependency_state: bytes | None = None
     letter_count: LetterCount = attrs.field(factory=LetterCount)
     references: Mapping[str, bytes] = attrs.field(factory=dict)
-    last_event: int | None = None
+    before_end: BeforeEnd | None = None
 
     def after_crash(self) -> "ScriptedBatch":
         """Return the batch without the crash, for the run that reprocesses the batch."""
@@ -219,7 +220,7 @@ class _TracedEngine(Embedded):
         for source, given in fed.items():
             records.setdefault(source, []).append(("", given))
         result = self.process(
-            records, batch.watermark, batch.now, batch.number, batch.dependency_state, batch.last_event
+            records, batch.watermark, batch.now, batch.number, batch.dependency_state, batch.before_end
         )
         if batch.crash_after is not None:
             raise SimulatedCrash

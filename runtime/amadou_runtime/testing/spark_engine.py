@@ -49,7 +49,7 @@ class _ScriptClock:
     def begin(self, number: int) -> dict[str, BatchTime]:
         return {
             stage: BatchTime(
-                number, progress.watermark, self.now, progress.dependency_state, last_event=progress.last_event
+                number, progress.watermark, self.now, progress.dependency_state, before_end=progress.before_end
             )
             for stage, progress in self.stages.items()
         }
@@ -94,7 +94,7 @@ class SparkEngine:
         for stage, batch in batches.items():
             progress, self._clock.now = self._clock.stages[stage], batch.now
             progress.watermark, progress.letters = batch.watermark, batch.letter_count
-            progress.dependency_state, progress.last_event = batch.dependency_state, batch.last_event
+            progress.dependency_state, progress.before_end = batch.dependency_state, batch.before_end
         self._results = {stage: Summary() for stage in batches}
         self._bring(batches)
         if self._has_failed:  # Spark reprocesses the failed batch, and reads the rewritten file

@@ -94,7 +94,7 @@ class StageRun:
             self._dependency_state,
             self._letters,
             {name: packed for name, packed in self._references.items() if name in self.job.references},
-            self.watermark.last_event,
+            self.watermark.before_end,
         )
 
     def advance(self, source: str | None, partition: str | None, micros: int | None, now: int) -> None:

@@ -17,6 +17,8 @@ class Clock:
         self.rules = rules
         self.stage = stage
         self.watermark: float | None = None
+        self.last_watermark: float | None = None
+        """The watermark, but in a flush the one before it."""
         self.newest: dict[tuple[str, str], float] = {}
         """The newest event time of each partition, less the delay."""
         self.brought: dict[tuple[str, str], int] = {}
@@ -35,6 +37,8 @@ class Clock:
     def raise_to(self, at: float | None) -> None:  # rule 2 c
         if at is not None and (self.watermark is None or at > self.watermark):
             self.watermark = at
+            if at < END:
+                self.last_watermark = at
 
     def follow(self, now: int) -> list[str]:
         """Advance to what the sources that are not idle have reached. Return their names."""
@@ -65,7 +69,7 @@ class Clock:
             counting = self.follow(now + second * MICRO)
             can_be_idle = not self.feeding and all(timeout < math.inf for timeout in self.idle.values())
             if not counting and can_be_idle and self.watermark is not None:
-                self.watermark += MICRO
+                self.raise_to(self.watermark + MICRO)
 
     def flush(self) -> None:
         """Rules 12 and 36 f."""

@@ -114,7 +114,7 @@ class StageModel:
         mark = self.clock.watermark
         self.sent = []
         events = self.keyed(records, fed)
-        self.update(self.updates(records, fed), mark)
+        self.update(self.updates(records, fed), mark, self.clock.last_watermark)
         if mark is not None:
             self.fire(mark)
         for state in self.keys.values():
@@ -178,7 +178,7 @@ class StageModel:
                 found.append((name, at * MICRO, value))
         return found
 
-    def update(self, updates: list[tuple[str, float, int | None]], mark: float | None) -> None:
+    def update(self, updates: list[tuple[str, float, int | None]], mark: float | None, last_mark: float | None) -> None:
         """Rule 37."""
         changed: set[str] = set()
         newest = -math.inf
@@ -191,9 +191,9 @@ class StageModel:
             return
         detail = ["ref", sorted(changed), newest]
         for key in sorted((key for key, state in self.keys.items() if state.is_watching), key=order):
-            at = newest if mark is None else max(newest, mark)
+            at = newest if last_mark is None else max(newest, last_mark)
             call = CallModel(self, key, at, mark, "on_reference_changed", is_timer=False)
-            call.now = newest if mark is None else mark
+            call.now = at if last_mark is None else last_mark
             call.run(lambda call=call: call.change(detail, self.stage.on_change or []))
 
     def fire(self, mark: float) -> None:
