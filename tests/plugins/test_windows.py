@@ -175,11 +175,18 @@ def test_an_event_at_the_watermark_is_in_the_sliding_windows_that_end_there() ->
     assert result.counters == {}
 
 
-def test_the_callback_of_a_window_sees_its_end() -> None:
-    class Timed(Recording):
-        def closed(self, subject: Subject, window: Window, value: Any) -> None:
-            self.results.collect(subject, (window.end, subject.timestamp))
+class Timed(Recording):
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.results.collect(subject, (window.end, subject.timestamp))
 
+
+def test_an_early_result_has_the_time_of_its_timer_also_after_a_final_one() -> None:
+    window = windowing(SlidingWindow, 5 * SECOND, early=SECOND).window
+    run = TestRun(job(Timed(window), watermark_delay=2 * SECOND)).add_records([event(10), event(12.000001)]).end_batch()
+    assert run.run().records("results") == [(at(10), at(10)), (at(12.000001), at(10.000001))]
+
+
+def test_the_callback_of_a_window_sees_its_end() -> None:
     for kind in (SessionWindow, SlidingWindow):
         window = windowing(kind, 5 * SECOND, allowed_lateness=2 * SECOND).window
         run = TestRun(job(Timed(window))).add_record(event(10)).add_record(event(11, key="b"))

@@ -308,6 +308,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         :param accumulators: accumulators of the window's parts
         :param times: number of times to emit the result
         """
+        time = subject.timestamp
         if self._includes_end and not partial:
             subject.timestamp = from_micros(min(span[1] + self._lateness, END_OF_TIME))
         start, end, first, last = map(from_micros, span)
@@ -315,6 +316,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         emission = self.emission(subject, accumulators, partial=partial)
         for _ in range(times):
             call(subject, emission, window)
+        subject.timestamp = time
 
     def _add(
         self,
