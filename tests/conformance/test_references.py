@@ -30,7 +30,15 @@ from amadou import (
     Subject,
     TableSource,
 )
-from amadou.errors import CallbackError, JobError, ReferenceKeyError, SinkError, SourceError, SpecError
+from amadou.errors import (
+    CallbackError,
+    JobError,
+    ReferenceKeyError,
+    SinkError,
+    SourceError,
+    SpecError,
+    TooManyDeadLettersError,
+)
 from amadou_plugins.connectors import JsonLinesSink, JsonLinesSource
 from amadou_runtime import TestRun, run, start
 from amadou_runtime.spark import reference_files
@@ -510,9 +518,12 @@ class Rows(TableSource):
             raise SourceError(f"cannot read the table: {error}") from error
 
 
-def table_job(directory: Path, refresh: timedelta | None = None) -> Job:
+def table_job(directory: Path, refresh: timedelta | None = None, **settings: Any) -> Job:
     sources = {"events": JsonLinesSource(str(directory / "in")), "limits": Rows(directory / "table", refresh)}
-    return Job("table", LimitOfName(), sources, {"seen": JsonLinesSink(str(directory / "out"))})
+    sinks = {"seen": JsonLinesSink(str(directory / "out"))}
+    if settings:
+        sinks["dead_letters"] = JsonLinesSink(str(directory / "letters"))
+    return Job("table", LimitOfName(), sources, sinks, **settings)
 
 
 class LimitOfName(Handler):
@@ -533,9 +544,12 @@ def add_events(directory: Path, number: int, *names: str) -> None:
     (directory / f"part-{number}").rename(directory / "in" / f"{number}.jsonl")
 
 
+def written(directory: Path) -> list[Any]:
+    return [json.loads(line) for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().splitlines()]
+
+
 def seen(directory: Path) -> list[Any]:
-    paths = sorted((directory / "out").glob("*.jsonl"))
-    return [tuple(json.loads(line)) for path in paths for line in path.read_text().splitlines()]
+    return [tuple(line) for line in written(directory / "out")]
 
 
 @pytest.mark.on_spark("references")
@@ -603,6 +617,52 @@ def test_a_table_is_read_again_at_each_interval_and_by_the_next_run(spark: Any, 
     add_events(tmp_path, 4, "c", "d")
     run(table_job(tmp_path), checkpoint=str(tmp_path / "state"), trigger="available-now")
     assert sorted(seen(tmp_path)[4:], key=str) == [("c", None, 1), ("d", 6, 1)]
+
+
+@pytest.mark.on_spark("references")
+def test_a_row_that_fails_is_a_dead_letter(engine: str, tmp_path: Path) -> None:
+    """Rule e: it counts as one of the calls that `max_dead_letters` limits."""
+    (tmp_path / "table").write_text("a 1\nb two\nc 3\n")
+    add_events(tmp_path, 1, "a")
+    letters = table_job(tmp_path, on_error="dead_letter", max_dead_letters=1)
+    summary = run(letters, engine=engine, trigger="available-now")  # type: ignore[arg-type]
+    assert seen(tmp_path) == [("a", 1, 2)]
+    [letter] = written(tmp_path / "letters")
+    assert (letter["callback"], letter["source"], letter["record"]) == ("key_event", "limits", ["b", "two"])
+    assert "invalid literal" in letter["error"]
+    assert summary.counts.outputs["dead_letters"] == 1
+    (tmp_path / "table").write_text("a 1\n" * 50 + "b two\n" * 20)
+    run(table_job(tmp_path, on_error="dead_letter", max_dead_letters=0.5), engine=engine, trigger="available-now")  # type: ignore[arg-type]
+    with pytest.raises(TooManyDeadLettersError, match="20 × key_event: ValueError: invalid literal"):
+        run(table_job(tmp_path, on_error="dead_letter", max_dead_letters=0.1), engine=engine, trigger="available-now")  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_while_rows_fail_no_entries_are_removed(spark: Any, tmp_path: Path) -> None:
+    """Rule e: and a row that stays as it is becomes a dead letter once in a run."""
+    (tmp_path / "table").write_text("a 1\nb 2\n")
+    add_events(tmp_path, 1, "a")
+    letters = table_job(tmp_path, timedelta(microseconds=1), on_error="dead_letter")
+    running = start(letters, spark, checkpoint=str(tmp_path / "state"), trigger="200 milliseconds")
+    try:
+        wait_for(lambda: len(seen(tmp_path)) == 1)
+        (tmp_path / "table").write_text("b two\nc 3\n")
+        add_events(tmp_path, 2, "a", "b", "c")
+        wait_for(lambda: len(seen(tmp_path)) == 4)
+        add_events(tmp_path, 3, "b")
+        wait_for(lambda: len(seen(tmp_path)) == 5)
+        (tmp_path / "table").write_text("b two\nd four\n")
+        add_events(tmp_path, 4, "c")
+        wait_for(lambda: len(seen(tmp_path)) == 6)
+        (tmp_path / "table").write_text("c 4\n")
+        add_events(tmp_path, 5, "a", "c")
+        wait_for(lambda: len(seen(tmp_path)) == 8)
+    finally:
+        running.stop()
+    assert sorted(seen(tmp_path)[1:4]) == [("a", 1, 3), ("b", 2, 3), ("c", 3, 3)]
+    assert seen(tmp_path)[4:6] == [("b", 2, 3), ("c", 3, 3)]
+    assert sorted(seen(tmp_path)[6:], key=str) == [("a", None, 1), ("c", 4, 1)]
+    assert [letter["record"] for letter in written(tmp_path / "letters")] == [["b", "two"], ["d", "four"]]
 
 
 @pytest.mark.spark

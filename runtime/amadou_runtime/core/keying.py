@@ -146,6 +146,7 @@ class Keying:
         self.samples = Samples() if self._letters is None else self._letters.samples
         self.stopwatch = Stopwatch()
         """Measures the time that `key_event` takes."""
+        self._failed_rows: list[Any] = []
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
         """Key and pack records. If the job writes dead letters, a record that cannot be keyed becomes a dead letter.
@@ -202,6 +203,7 @@ class Keying:
             except CallbackError:  # only packing detects a value that msgpack cannot encode
                 letters = []
                 self.take_failures()
+                self.take_failed_rows()
                 self.samples.take()
                 good = [record for record in records if self._packs(record, now, letters)]
                 return self._pack(good, now, None)._replace(letters=letters)
@@ -209,6 +211,11 @@ class Keying:
     def take_failures(self) -> Failures:
         """Return the failures since the last call of this method, and reset them."""
         return {} if self._letters is None else self._letters.take_failures()
+
+    def take_failed_rows(self) -> list[Any]:
+        """Return the rows of a table that failed since the last call of this method, and forget them."""
+        failed, self._failed_rows = self._failed_rows, []
+        return failed
 
     def _packs(self, record: Any, now: int, letters: list[Any]) -> bool:
         """Return `True` if a record can be keyed and packed. If not, append its dead letter to `letters`."""
@@ -221,6 +228,8 @@ class Keying:
 
     def _letter(self, record: Any, error: CallbackError) -> Any:
         assert self._letters is not None
+        if self._is_table:
+            self._failed_rows.append(record)
         if self._fed is None or not isinstance(record, FedRecord):
             return self._letters.of_record(self._source, record, error)
         value = fed_value(self._fed, record)

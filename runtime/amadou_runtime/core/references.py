@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from amadou import Job, Key, KeyedEvent, ReferenceSpec, TableSource
+from amadou import Job, Key, KeyedEvent, ReferenceSpec
 from amadou.engine import ON_CHANGE, pack, unpack
 from amadou_runtime.core.events import Chunk, in_order
 from amadou_runtime.core.feeding import changed_events
@@ -125,13 +125,15 @@ class ReferenceTable:
         self._known_times()  # a table that is read again and again, without updates, must not keep all of its changes
         self._untimed.append(entries)
 
-    def replaced_by(self, rows: Mapping[Key, bytes], micros: int) -> dict[Key, Entry]:
-        """Return the changes after which the table has exactly some rows.
+    def replaced_by(self, rows: Mapping[Key, bytes], micros: int, *, removes: bool) -> dict[Key, Entry]:
+        """Return the changes after which the table has some rows.
 
         :param micros: the time of the changes, in microseconds
+        :param removes: `True` to remove all other entries
         """
         changes = {key: Entry(micros, packed) for key, packed in rows.items() if self.get(key) != packed}
-        return changes | {key: Entry(micros, None) for key, _ in self.items() if key not in rows}
+        others = [key for key, _ in self.items() if key not in rows] if removes else []
+        return changes | dict.fromkeys(others, Entry(micros, None))
 
     def changed_columns(self) -> Columns:
         """Return the entries that the batch has changed."""
@@ -187,19 +189,6 @@ def with_updates(job: Job, tables: Mapping[str, ReferenceTable], chunks: Iterabl
         name: tables[name].updated(updates_of(by_source[spec.source])) if spec.source in by_source else tables[name]
         for name, spec in job.references.items()
     }
-
-
-def read_table(source: TableSource, keying: Any, table: ReferenceTable, now: int) -> tuple[ReferenceTable, Any]:
-    """Read the rows of a table source, and return the reference with them. Return the result of `Keying.pack` as well.
-
-    :param keying: the `Keying` of the source, with one key group
-    :param now: the clock time in microseconds
-    :raises SourceError: the table cannot be read
-    """
-    keyed = keying.pack(list(source.records()), now)
-    rows = {key: packed for events in keyed.events.values() for key, _, packed in updates_of([Chunk("", b"", events)])}
-    changes = table.replaced_by({key: packed for key, packed in rows.items() if packed is not None}, now)
-    return table.changed(changes, now), keyed
 
 
 def notifies_keys(job: Job) -> bool:

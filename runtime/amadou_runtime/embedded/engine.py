@@ -15,8 +15,9 @@ from amadou_runtime.core.dependencies import check_held
 from amadou_runtime.core.events import FED, Chunk
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
-from amadou_runtime.core.references import ReferenceTable, new_tables, notifies_keys, read_table, with_updates
+from amadou_runtime.core.references import ReferenceTable, new_tables, notifies_keys, with_updates
 from amadou_runtime.core.samples import Samples
+from amadou_runtime.core.table_reader import TableRead, TableReader
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, newest_of
 from amadou_runtime.embedded.state import EmbeddedState, GroupState
@@ -77,8 +78,10 @@ class Embedded:
             job = attrs.evolve(job, handler=handler)
         self._job = job
         self._operator = self.operator_of(job)
-        self._tables = job.table_sources
         self._keying = {source: self.keying_of(job, source) for source in job.sources}
+        self._tables = {name: TableReader(of, self._keying[name]) for name, of in job.table_sources.items()}
+        self._read: list[TableRead] = []
+        """The tables that were read before the batch that comes next."""
         self._operator.open()
 
     def operator_of(self, job: Job) -> Operator:
@@ -125,6 +128,11 @@ class Embedded:
         self._operator.samples.take()
         failures: list[Failures] = []
         samples = Samples()
+        tables, self._read = self._read, []
+        for read in tables:
+            letters += read.letters
+            failures.append(read.failures)
+            samples.merge(read.samples)
         for source in self._keying:
             for order, (partition, stretch) in enumerate(records.get(source, ())):
                 packed, count, seconds = self._packed(source, stretch, now)
@@ -155,7 +163,8 @@ class Embedded:
         stages["processing"] = perf_counter() - began
         lookups = self._operator.lookups
         total = Counts.total([*counts, processed.counts, Counts(counters=lookups.take_counters())])
-        keyed = {"key_event": sum(total.records.values())} if total.records else {}
+        number_keyed = sum(total.records.values()) + sum(read.rows for read in tables)
+        keyed = {"key_event": number_keyed} if number_keyed else {}
         calls = sum_counts((keyed, evaluation.calls, lookups.take_calls(), processed.calls))
         samples.merge(self._operator.samples.take())
         failed = all_failures((*failures, self._operator.take_failures()))
@@ -186,9 +195,11 @@ class Embedded:
         """
         for source, table in self._tables.items():
             name = self._job.reference_sources[source].name
-            self.references[name], _ = read_table(table, self._keying[source], self.references[name], now)
+            read = table.read(self.references[name], now)
+            self._read.append(read)
+            self.references[name] = read.table
             if not notifies_keys(self._job):
-                self.references[name].merge()
+                read.table.merge()
 
     def store(self, result: BatchResult) -> BatchResult:
         """Store the state after a batch. Return the result with the counts of the state."""

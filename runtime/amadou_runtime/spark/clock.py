@@ -66,6 +66,8 @@ class BatchTime:
     """For each reference, the names of the files with its entries before the batch; see `reference_files`."""
     changed_files: Mapping[str, str] = attrs.field(factory=dict)
     """For each reference whose table has changed, the one of these files with the changes, if keys are notified."""
+    letters: Sequence[str] = ()
+    """The names of the files with dead letters of rows of tables; see `reference_files`."""
 
     @staticmethod
     def hand_to_tasks(times: "Mapping[str, BatchTime]", spark: Any, reported: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from amadou import SinkBatch, SinkWriter
+from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError
 from amadou.text import qualified
 from amadou_runtime.core.ports import port_codec, sink_of
@@ -14,6 +15,7 @@ from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.passed_rows import row_for
 from amadou_runtime.spark.payload import Payload
+from amadou_runtime.spark.reference_files import letters_in
 from amadou_runtime.spark.summary import Summary, error_fields
 from amadou_runtime.spark.timeouts import WAKE_UP
 from amadou_runtime.spark.worker_end import end_with_spark
@@ -43,9 +45,12 @@ class OutputStage:
 
         context = TaskContext.get()
         assert context is not None
-        writing = _Writing(self, BatchTime.of_task(self.payload.stage).number, f"{context.partitionId():05}")
+        time, partition = BatchTime.of_task(self.payload.stage), context.partitionId()
+        writing = _Writing(self, time.number, f"{partition:05}")
         try:
             self.payload.load()  # needed to unpack objects of the job's classes
+            for file in time.letters if partition == 0 else ():
+                writing.add(Summary(outputs={DEAD_LETTERS: letters_in(file)}))
             for batch in batches:
                 rows = []
                 columns = (batch.column(name).to_pylist() for name in ("range", "result"))
@@ -62,7 +67,7 @@ class OutputStage:
         finally:
             writing.abort()
         rows = [(DONE_RANGE, writing.summary.pack())]
-        if self.following and context.partitionId() == 0:  # call the ranges of the next stage that have something to do
+        if self.following and partition == 0:  # call the ranges of the next stage that have something to do
             rows += [(called, WAKE_UP) for called in BatchTime.of_task(self.following).called]
         yield _to_arrow(rows, self.following)
 

@@ -6,7 +6,9 @@ completed, and from time to time a file with all entries. Spark sends the files 
 process keeps the entries in memory: it only loads the files that it has not loaded yet.
 
 The driver reads tables before a batch, and then writes the file with the changes before the batch begins. So the batch
-sees the same rows if it is processed again.
+sees the same rows if it is processed again. Dead letters of rows are sent to one task of the output stage, and are not
+stored: if the batch is processed again, the next run reads the table before the batch that follows, and writes them
+then.
 """
 
 import base64
@@ -15,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from amadou import Job, TableSource
+from amadou import Job
 from amadou.engine import clock_time
 from amadou.errors import CheckpointError, SourceError
 from amadou.event_time import END_OF_TIME, MICROSECOND
@@ -28,19 +30,21 @@ from amadou_runtime.core.references import (
     ReferenceTable,
     new_tables,
     notifies_keys,
-    read_table,
     saved_name,
     with_updates,
 )
+from amadou_runtime.core.table_reader import TableReader
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.streams import is_woken
+from amadou_runtime.spark.summary import Summary
 
 _ALL, _CHANGES, _ROWS = "all", "changes", "rows"
 """The kinds of files: all entries after a batch; the changes by the events in a batch; the changes by the rows of a
 table, which was read before the batch."""
+_LETTERS: Final = "letters"
 _LARGE: Final = 1 << 20
 """Size of the files with changes, in bytes, from which on they are merged into a file with all entries, provided that
 they are larger than the last such file.
@@ -86,9 +90,19 @@ class WorkerReferences:
 
 def _entries(file: str) -> Columns:
     """Return the entries in a file that Spark has sent to this executor."""
+    return _unpacked(_sent_bytes(file))
+
+
+def letters_in(file: str) -> list[Any]:
+    """Return the encoded dead letters in a file that Spark has sent to this executor; see `StageReferences.letters`."""
+    letters: list[Any] = unpack_compressed(_sent_bytes(file))
+    return letters
+
+
+def _sent_bytes(file: str) -> bytes:
     from pyspark import SparkFiles
 
-    return _unpacked(Path(SparkFiles.get(file)).read_bytes())
+    return Path(SparkFiles.get(file)).read_bytes()
 
 
 class StageReferences:
@@ -114,7 +128,13 @@ class StageReferences:
         self._sent: dict[str, list[str]] = {name: [] for name in self.tables}
         self._sizes = {name: [0, 0] for name in self.tables}
         """The size of the last file with all entries and that of the changes since then, by reference."""
-        self._keying = {source: Keying(job, source, key_event_of(job, source), 1) for source in job.table_sources}
+        self._tables = {
+            source: TableReader(of, Keying(job, source, key_event_of(job, source), 1))
+            for source, of in job.table_sources.items()
+        }
+        self._letters: list[str] = []
+        """The names of the files with the dead letters of rows that were read before the batch."""
+        self._read = Summary()
         self._replaced: list[str] = []
         """The files that a file with all entries replaces once its batch is completed."""
         self._due = dict.fromkeys(job.table_sources, 0)
@@ -132,6 +152,7 @@ class StageReferences:
         :raises CallbackError: `key_event` failed on a row
         """
         planned, self._planned, now = self._planned, set(), clock_time()
+        self._letters = []
         due = [source for source, at in self._due.items() if now >= at]
         if not due or self._files.exists(f"{CLOCK_DIRECTORY}/{number}-began"):
             return
@@ -139,21 +160,37 @@ class StageReferences:
             return  # Spark does not call all keys in this batch
         for source in due:
             if self._job.reference_sources[source].name not in planned:
-                self._read_table(source, self._job.table_sources[source], number, now)
+                self._read_table(source, number, now)
 
-    def _read_table(self, source: str, of: TableSource, number: int, now: int) -> None:
-        name = self._job.reference_sources[source].name
+    def _read_table(self, source: str, number: int, now: int) -> None:
+        name, reader = self._job.reference_sources[source].name, self._tables[source]
         try:
-            table, _ = read_table(of, self._keying[source], self.tables[name], now)
+            read = reader.read(self.tables[name], now)
         except SourceError as error:
             if not self._due[source]:
                 raise
             self._due[source] = now + _RETRY
             _logger.warning("job %s: the reference %s keeps its entries: %s", self._job.name, name, error)
             return
-        self._due[source] = END_OF_TIME if of.refresh is None else now + of.refresh // MICROSECOND
-        if table.changes:
-            self._store_changes(name, number, _ROWS, table)
+        refresh = self._job.table_sources[source].refresh
+        self._due[source] = END_OF_TIME if refresh is None else now + refresh // MICROSECOND
+        self._read.merge(
+            Summary(
+                callback_seconds=reader.keying.stopwatch.take(),
+                callback_calls={"key_event": read.rows},
+                failures=read.failures,
+                samples=read.samples,
+            )
+        )
+        if read.letters:
+            self._letters.append(self._to_executors(name, number, _LETTERS, pack_compressed(read.letters)))
+        if read.table.changes:
+            self._store_changes(name, number, _ROWS, read.table)
+
+    def take_read(self) -> Summary:
+        """Return the results of reading tables before the batch, without the dead letters, and reset them."""
+        read, self._read = self._read, Summary()
+        return read
 
     @property
     def due(self) -> int | None:
@@ -170,6 +207,11 @@ class StageReferences:
             return {}
         end = f"-{number}-{_ROWS}"
         return {name: file for name, files in self._sent.items() for file in files[-1:] if file.endswith(end)}
+
+    @property
+    def letters(self) -> list[str]:
+        """The names of the files with the dead letters of rows that were read before the batch, each as encoded."""
+        return self._letters
 
     @property
     def sent(self) -> dict[str, list[str]]:
@@ -210,11 +252,15 @@ class StageReferences:
         self._send(name, number, kind, packed)
 
     def _send(self, name: str, number: int, kind: str, packed: bytes) -> None:
+        self._sent[name].append(self._to_executors(name, number, kind, packed))
+        self._sizes[name][kind != _ALL] += len(packed)
+
+    def _to_executors(self, name: str, number: int, kind: str, packed: bytes) -> str:
+        """Let Spark send a file to the executors, and return its name there."""
         file = self._local / f"{self._run}-{self._paths[name].rpartition('/')[2]}-{number}-{kind}"
         file.write_bytes(packed)
         self._spark.sparkContext.addFile(str(file))
-        self._sent[name].append(file.name)
-        self._sizes[name][kind != _ALL] += len(packed)
+        return file.name
 
     def _load(self, name: str, done: int | None) -> None:
         """Load the files of completed batches, and remove those of others."""
