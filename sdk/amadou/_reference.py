@@ -2,23 +2,26 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, TypeVar, overload
+from types import UnionType
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, overload
 
 import attrs
 from typing_extensions import TypeForm
 
 from amadou._codec import codec_for
 from amadou._connector import Source
-from amadou._encoding import pack, unpack
+from amadou._encoding import Envelope, pack, unpack
 from amadou._spec import MISSING, Spec, shown
+from amadou._state_spec import Migrate, check_version, structure_with
 from amadou._subject import Subject
 from amadou._value import ValueSpec
-from amadou.errors import ReferenceKeyError, SpecError
+from amadou.errors import ReferenceKeyError, SpecError, StateDecodeError
 
 ON_CHANGE: Final = "on_reference_changed"
 """Name of the callback for keys that watch a reference."""
 _WATCHING: Final = " watching"
 """End of the name of the state with the keys that watch a reference."""
+_KEYS: Final = (str, int, bytes)
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
@@ -44,23 +47,41 @@ class ReferenceSpec(Spec, Generic[K, V]):
     A handler that defines ``on_reference_changed(self, subject, change)`` is notified of updates: for each key that has
     called `watch`, before the timers and events of the batch.
 
-    :param key_type: type of the keys of the entries, such as `str` or `tuple[str, int]`
+    Entries are stored with the job's state, and changes of their types follow the rules for state (`semantics.md` 17).
+    `migrate` is called each time that an entry of an older version is read, until an update replaces the entry.
+
+    :param key_type: type of the keys of the entries, such as `str` or `tuple[str, int]`: one that the keys of events
+        can have
     :param type: type of the values; any type that `codec_for` supports
     :param source: the name of the job's source
     :param name: the reference's name; by default the attribute's name
-    :raises SpecError: the source is not a name
+    :param version: the version of the type; must be a positive integer if `migrate` is set
+    :param migrate: function that converts a value stored by an older version; see `ValueSpec`
+    :raises SpecError: the source is not a name, or `version` and `migrate` do not go together
     """
 
     _usage = _removal = "get(subject, …)"
-    _functions = ("encode_key", "encode_value", "_decode")
+    _functions = ("encode_key", "_encode", "_decode")
 
-    def __init__(self, key_type: TypeForm[K], type: TypeForm[V], *, source: str, name: str | None = None) -> None:
+    def __init__(
+        self,
+        key_type: TypeForm[K],
+        type: TypeForm[V],
+        *,
+        source: str,
+        name: str | None = None,
+        version: int = 0,
+        migrate: Migrate | None = None,
+    ) -> None:
         if not isinstance(source, str) or not source:
             raise SpecError(f"source must be the name of a source of the job, not {source!r}")
         self.key_type: Any = key_type
         self.type: Any = type
         self.source = source
+        check_version(version, migrate)
         self._name = name
+        self.version = version
+        self._migrate = migrate
         self.watching = ValueSpec(bool, default=False, name=None if name is None else name + _WATCHING)
         """The state with the keys that watch the reference."""
         self._defer()
@@ -70,14 +91,38 @@ class ReferenceSpec(Spec, Generic[K, V]):
         self.watching._name = f"{self._name}{_WATCHING}"
 
     encode_key: Callable[[Any], Any]
-    encode_value: Callable[[Any], bytes]
-    _decode: Callable[[bytes], Any]
+    _encode: Callable[[Any], Any]
+    _decode: Callable[[Any], Any]
 
     def _resolve(self) -> None:
         values = codec_for(self.type)
         self.encode_key = codec_for(self.key_type).encode
-        self.encode_value = lambda value: pack(values.encode(value))
-        self._decode = lambda packed: values.decode(unpack(packed))
+        self._encode, self._decode = values.encode, values.decode
+
+    def encode_value(self, value: V) -> bytes:
+        """Return the stored form of a value."""
+        encoded = self._encode(value)
+        return pack(Envelope(self.version, False, encoded) if self.version else encoded)
+
+    def _decoded(self, key: Any, packed: bytes) -> V:
+        """Return a stored value.
+
+        :raises StateDecodeError: the value does not fit the type
+        """
+        stored = unpack(packed)
+        version, _, encoded = stored if type(stored) is Envelope else (0, False, stored)
+        try:
+            if version < self.version:
+                assert self._migrate is not None
+                encoded = self._encode(self._migrate(encoded, version))
+            return self._decode(encoded)  # type: ignore[no-any-return]
+        except Exception as error:
+            why = error.why if isinstance(error, StateDecodeError) else f"{type(error).__name__}: {error}"
+            failed = StateDecodeError(encoded, self.type, why, self.name, key)
+            if version < self.version:
+                why = f"migrate= failed for version {version}: {why}"
+                failed = StateDecodeError(encoded, self.type, why, self.name, key, "fix migrate=")
+            raise failed.with_traceback(error.__traceback__) from error  # the traceback shows the lines of migrate=
 
     def __getitem__(self, at: tuple[Subject, K]) -> V:
         """Return the value of an entry: ``self.rules[subject, "limit"]``.
@@ -103,12 +148,12 @@ class ReferenceSpec(Spec, Generic[K, V]):
         entry.
         """
         packed = self._table(subject).get(key)
-        return default if packed is None else self._decode(packed)
+        return default if packed is None else self._decoded(key, packed)
 
     def items(self, subject: Subject) -> Iterator[tuple[K, V]]:
         """Yield the keys and values of all entries, in the order in which the entries were added."""
         for key, packed in self._table(subject).items():
-            yield key, self._decode(packed)
+            yield key, self._decoded(key, packed)
 
     def size(self, subject: Subject) -> int:
         """Return the number of entries."""
@@ -134,17 +179,48 @@ class ReferenceSpec(Spec, Generic[K, V]):
 
     def shown(self, table: Mapping[Any, bytes]) -> dict[K, V]:
         """Return entries by key."""
-        return {key: self._decode(packed) for key, packed in table.items()}
+        return {key: self._decoded(key, packed) for key, packed in table.items()}
+
+    def version_of(self, packed: bytes) -> int:
+        """Return the version of a stored value."""
+        stored = unpack(packed)
+        return stored.version if type(stored) is Envelope else 0
+
+    def structure(self) -> dict[str, Any]:
+        """Return a description of the stored entries; see `StateSpec.structure`."""
+        parts = {"key": (self.key_type, None), "value": (self.type, None)}
+        return {**structure_with(self, self.version, **parts), "source": self.source}
 
     def check(self) -> None:
         codec_for(self.key_type)
         codec_for(self.type)
+        if not _can_be_key(self.key_type):
+            raise SpecError(
+                f"the keys of a ReferenceSpec are those of events: str, int, bytes or tuples of these, not "
+                f"{shown(self.key_type)}"
+            )
 
     def shown_type(self) -> str:
         return f"{shown(self.key_type)} → {shown(self.type)}"
 
     def __repr__(self) -> str:
         return f"ReferenceSpec({self.shown_type()}, from {self.source})"
+
+
+def _can_be_key(type_: Any) -> bool:
+    """Return `False` if no value of a type can be the key of an event."""
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin is tuple:
+        return all(part is Ellipsis or _can_be_key(part) for part in arguments)
+    if origin in (Union, UnionType):
+        return any(map(_can_be_key, arguments))
+    if origin is Annotated:
+        return _can_be_key(arguments[0])
+    if origin is Literal:
+        return any(type(value) in _KEYS for value in arguments)
+    if origin is not None or isinstance(type_, type):
+        return type_ in (*_KEYS, tuple, Any)
+    return True  # such as a TypeVar
 
 
 def is_watching(name: str) -> bool:

@@ -249,7 +249,7 @@ class StateSpec(Spec, Generic[S]):
         the spec. If the spec declares types, the description also contains the structure of the ``parts`` (see
         `structure_of`) and the types as text, under ``shown``.
         """
-        return {"kind": type(self).__name__, "version": self.version}
+        return structure_with(self, self.version)
 
     def encode_part(self, value: Any) -> Any:
         """Return the encoded form of a part."""
@@ -279,17 +279,8 @@ class StateSpec(Spec, Generic[S]):
         return encoded if encoded[0] > begin else MISSING
 
     def _structure_of(self, **parts: tuple[Any, Any]) -> dict[str, Any]:
-        """Return the structure of a spec.
-
-        :param parts: the type and the codec of each part, by name
-        """
-        from amadou._structure import structure_of  # importing cattrs takes as long as all other imports together
-
-        structures = {
-            name: structure_of(type_) if codec is None else {"is": "codec", "classes": {}}
-            for name, (type_, codec) in parts.items()
-        }
-        return {**StateSpec.structure(self), "shown": self.shown_type(), "parts": structures}
+        """Return the structure of a spec; for `parts`, see `structure_with`."""
+        return structure_with(self, self.version, **parts)
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
@@ -308,10 +299,32 @@ class StateSpec(Spec, Generic[S]):
     def _check_ttl(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):
             raise SpecError(f"ttl must be a positive timedelta or None, not {self.ttl!r}")
-        if type(self.version) is not int or self.version < 0:
-            raise SpecError(f"version must be a non-negative integer, not {self.version!r}")
-        if (self.version > 0) != (self._migrate is not None):
-            raise SpecError("version= and migrate= go together: set both, with a version above 0, or neither")
+        check_version(self.version, self._migrate)
+
+
+def check_version(version: Any, migrate: Migrate | None) -> None:
+    """Raise a `SpecError` unless a version and a migration go together."""
+    if type(version) is not int or version < 0:
+        raise SpecError(f"version must be a non-negative integer, not {version!r}")
+    if (version > 0) != (migrate is not None):
+        raise SpecError("version= and migrate= go together: set both, with a version above 0, or neither")
+
+
+def structure_with(spec: Spec, version: int, **parts: tuple[Any, Any]) -> dict[str, Any]:
+    """Return the structure of a spec; see `StateSpec.structure`.
+
+    :param parts: the type and the codec of each part, by name
+    """
+    structure = {"kind": type(spec).__name__, "version": version}
+    if not parts:
+        return structure
+    from amadou._structure import structure_of  # importing cattrs takes as long as all other imports together
+
+    structures = {
+        name: structure_of(type_) if codec is None else {"is": "codec", "classes": {}}
+        for name, (type_, codec) in parts.items()
+    }
+    return {**structure, "shown": spec.shown_type(), "parts": structures}
 
 
 def time_of_state(subject: Subject) -> int:

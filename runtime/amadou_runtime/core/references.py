@@ -171,6 +171,11 @@ def saved_name(reference: str) -> str:
     return f"{REFERENCES}/{reference}"
 
 
+def is_reference(file: str) -> bool:
+    """Return `True` for the name of a reference's file in a savepoint."""
+    return file.startswith(saved_name(""))
+
+
 def updates_of(chunks: Sequence[Chunk]) -> list[tuple[Key, int, bytes | None]]:
     """Return the updates in packed events from one source: key, time in microseconds, and value."""
     return [update for run in in_order(chunks) for update in zip(run.keys, run.micros, run.values, strict=True)]

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from amadou import Job
+from amadou import Job, ReferenceSpec
 from amadou.errors import StateDecodeError
 
 Structure: TypeAlias = dict[str, Any]
@@ -30,8 +30,13 @@ _RESEMBLES: Final = 0.75
 
 
 def described(job: Job) -> dict[str, Structure]:
-    """Return the structure of each state spec of a job."""
-    return {name: spec.structure() for name, spec in job.specs.items()}
+    """Return the structure of each state spec and of each reference of a job."""
+    return {name: spec.structure() for name, spec in {**job.specs, **job.references}.items()}
+
+
+def is_of_reference(structure: Structure) -> bool:
+    """Return `True` for the structure of a reference, whose entries are not in the state of keys."""
+    return bool(structure["kind"] == ReferenceSpec.__name__)
 
 
 def with_structures(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> Known:
@@ -48,9 +53,27 @@ def state_problem(job: Job, known: Mapping[str, list[Structure]], now: Mapping[s
     """
     found = misfits(known, now)
     if not found:
-        return _misspelt(job, known, now)
+        return _renamed_reference(job, known, now) or _misspelt(job, known, now)
     message = f"the stored state does not fit the specs of {job.name!r}: {'; '.join(misfit.text for misfit in found)}"
     return ". ".join([message, *(f"{misfit.advice[0].upper()}{misfit.advice[1:]}" for misfit in found)])
+
+
+def _renamed_reference(job: Job, known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Return an error message if a new reference would begin without entries, although its source was read for a
+    reference that the job no longer declares.
+    """
+    references = {name: spec for name, spec in now.items() if is_of_reference(spec) and name not in known}
+    for was, structures in known.items():
+        if was in now or was in job.retired or not is_of_reference(structures[-1]):
+            continue
+        for name, spec in references.items():
+            if spec["source"] == structures[-1]["source"]:
+                return (
+                    f"the reference {name!r} of {job.name!r} would begin without the entries that its source "
+                    f"{spec['source']!r} has brought, which are stored as {was!r}. To keep them, set name={was!r} on "
+                    f'the ReferenceSpec. To drop them, set Job(retired={{{was!r}: "drop"}})'
+                )
+    return None
 
 
 def _misspelt(job: Job, known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

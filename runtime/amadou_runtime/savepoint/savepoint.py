@@ -18,7 +18,7 @@ from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_position
 from amadou_runtime.core.release import amadou_version
-from amadou_runtime.core.state_schema import Known, shown_structure
+from amadou_runtime.core.state_schema import Known, is_of_reference, shown_structure
 from amadou_runtime.core.watermark import NO_WATERMARK, Watermark
 from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of, by_subject
 from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures, read_manifest, savepoint_path
@@ -454,7 +454,7 @@ def complete(
 
 
 def _specs(known: Known, totals: Totals) -> dict[str, SpecFigures]:
-    structures = {name: of[-1] for name, of in known.items()}
+    structures = {name: of[-1] for name, of in known.items() if not is_of_reference(of[-1])}
     structures |= {name: unpack(of[-1]) for name, of in totals.structures.items() if name not in structures}
     found = {}
     for name in sorted({*structures, *totals.spec_keys}):

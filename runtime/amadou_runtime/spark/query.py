@@ -29,7 +29,7 @@ from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
 from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.output_stage import OutputStage
 from amadou_runtime.spark.payload import Payload, payload_for
-from amadou_runtime.spark.reference_files import StageReferences
+from amadou_runtime.spark.reference_files import StageReferences, drop_references
 from amadou_runtime.spark.replay import note, replayed
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.savepoints.loading import LOADING_CONF, load_savepoint
@@ -196,12 +196,18 @@ def _query(
         on_report=hooks.batch_completed,
         on_failure=hooks.batch_failed,
         on_spark_progress=hooks.spark_progress if hooks.plugins.want_spark_progress else None,
-        before_first=partial(keep, files, identity),
+        before_first=partial(_keep, files, identity, job),
         replays=bool(letters),
     )
     control.running = running
     with start_errors(f"the run of {job.name!r}"):
         return run_query(running, keyed, payload, StatefulStage, identity, files.checkpoint, trigger)
+
+
+def _keep(files: Files, identity: CheckpointMetadata, job: Job) -> None:
+    """Take over a checkpoint for the job, once it is sure that the job can process a batch."""
+    keep(files, identity)
+    drop_references(files, job)
 
 
 def run_query(

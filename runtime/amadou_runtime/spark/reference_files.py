@@ -28,6 +28,7 @@ from amadou_runtime.core.references import (
     REFERENCES,
     Columns,
     ReferenceTable,
+    is_reference,
     new_tables,
     notifies_keys,
     saved_name,
@@ -315,9 +316,12 @@ def load_references(files: Files, stage: str, savepoint: Savepoint) -> None:
             _write(files, f"{REFERENCES}/{name}/0-{_ALL}", _packed(table.columns()))
 
 
-def is_reference(file: str) -> bool:
-    """Return `True` for the name of a reference's file in a savepoint."""
-    return file.startswith(saved_name(""))
+def drop_references(files: Files, job: Job) -> None:
+    """Remove the entries of references that the job no longer declares and that it drops."""
+    for stage, of in job.by_stage.items():
+        for name, fate in of.retired.items():
+            if fate == "drop":
+                files.remove(f"{REFERENCES}/{qualified(stage, name)}")
 
 
 def plan_rows_again(files: Files, before: str, number: int) -> None:

@@ -17,6 +17,7 @@ from amadou.errors import AmadouError, LoadError, SavepointError, StateDecodeErr
 from amadou.text import qualified
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.keying import Keying, key_event_of
+from amadou_runtime.core.references import ReferenceTable, is_reference, saved_name
 from amadou_runtime.core.state_schema import shown_structure
 from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.fitting import check_fits, check_stages
@@ -119,6 +120,7 @@ def rehearse(savepoint: Savepoint, job: Job, on_keys: Callable[[int], None] = la
     for block in savepoint.blocks():
         reading.read(block)
         on_keys(block.keys)
+    reading.read_references()
     if result.timers and not job.has_timers:
         problem = f"{result.timers:,} timers are pending, but {type(job.handler).__name__} has no on_timer_expired"
         result.problems.append(problem)
@@ -135,7 +137,7 @@ class _Reading:
         self._job = job
         self._result = result
         self._components = components_of(job)
-        for name, spec in job.specs.items():
+        for name, spec in {**job.specs, **job.references}.items():
             result.specs[name] = SpecResult(shown_structure(spec.structure()))
 
     def read(self, block: Block) -> None:
@@ -153,6 +155,23 @@ class _Reading:
         self._result.timers += len(block.timers[0])
         for source, held in block.held.items():
             self._result.held[source] = self._result.held.get(source, 0) + len(held.keys)
+
+    def read_references(self) -> None:
+        """Read the entries of references."""
+        for file in self._savepoint.manifest.files:
+            if not is_reference(file.name):
+                continue
+            name = file.name.removeprefix(saved_name(""))
+            result, spec = self._of(name), self._job.references.get(name)
+            for key, packed in ReferenceTable.of_text(self._savepoint.text(file.name)).items():
+                result.entries += 1
+                if spec is None:
+                    continue
+                try:
+                    result.migrated += spec.version_of(packed) < spec.version
+                    spec.shown({key: packed})
+                except Exception as error:
+                    result.fail(self._failure(name, key, packed, error))
 
     def _of(self, name: str) -> SpecResult:
         known = self._result.specs

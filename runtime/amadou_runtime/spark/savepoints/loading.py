@@ -23,7 +23,7 @@ from amadou import Job
 from amadou.errors import AmadouError, CheckpointError, RunError
 from amadou.spark_versions import check_has_all
 from amadou.text import qualified
-from amadou_runtime.core.references import REFERENCES
+from amadou_runtime.core.references import REFERENCES, is_reference
 from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.savepoint import NO_CLOCK, Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep, metadata_of, store_of
@@ -32,7 +32,7 @@ from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus, range_count
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, payload_for
-from amadou_runtime.spark.reference_files import is_reference, load_references
+from amadou_runtime.spark.reference_files import load_references
 from amadou_runtime.spark.replay import REPLAY_DIRECTORY, replay_directory
 from amadou_runtime.spark.savepoints.remote import open_savepoint, received, savepoint_id, sent_path
 from amadou_runtime.spark.savepoints.writing import in_checkpoint
