@@ -848,3 +848,29 @@ def test_keys_are_notified_of_changed_rows_after_rescaling_and_from_a_savepoint(
     (tmp_path / "table").write_text("a 5\n")
     run(watching_job(tmp_path), engine="embedded", from_savepoint=saved)
     assert sorted(seen(tmp_path)) == [("x", ["a"], [number]) for number in (1, 4, 5)]
+
+
+class WatchesAndReads(WatchesRows):
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        super().on_event(subject, event)
+        self.seen.collect(subject, (event.value, self.limits.get(subject, event.value), self.limits.size(subject)))
+
+
+@pytest.mark.spark
+@pytest.mark.needs_spark(4)
+def test_a_job_with_a_table_moves_between_engines(spark: Any, tmp_path: Path) -> None:
+    """Rule e: the next run reads the table, and notifies the keys that watch of what has changed in between."""
+    of = attrs.evolve(table_job(tmp_path), handler=WatchesAndReads())
+    names = [str(tmp_path / name) for name in ("first", "state", "second")]
+    add_events(tmp_path, 1, "a")
+    (tmp_path / "table").write_text("a 1\nb 2\n")
+    run(of, engine="embedded", to_savepoint=names[0])
+    add_events(tmp_path, 2, "b")
+    (tmp_path / "table").write_text("a 3\nc 4\n")
+    run(of, checkpoint=names[1], from_savepoint=names[0], to_savepoint=names[2], trigger="available-now")
+    add_events(tmp_path, 3, "c")
+    (tmp_path / "table").write_text("a 3\nc 5\n")
+    run(of, engine="embedded", from_savepoint=names[2])
+    on_spark = [("a", ["a", "b", "c"], [3, None, 4]), ("b", None, 2)]
+    embedded = [("a", ["c"], [5]), ("b", ["c"], [5]), ("c", 5, 2)]
+    assert sorted(seen(tmp_path), key=str) == sorted([("a", 1, 2), *on_spark, *embedded], key=str)

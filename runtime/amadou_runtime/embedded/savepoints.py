@@ -42,7 +42,7 @@ class JobProgress:
         self.watermark = Watermark(job)
         self.dependency_state: bytes | None = None
         self.positions: dict[str, Any] = {}
-        self.ever_read = set(job.external_sources)
+        self.ever_read = set(job.stream_sources)
         self.known: Known = with_structures({}, described(job))
 
     def read(self, job: Job, *, keeps_position: bool) -> dict[str, Iterable[tuple[str, Iterable[Any]]]]:
@@ -108,7 +108,7 @@ def save(job: Job, run: str, batch: int, engine: StatefulEngine, progress: JobPr
             "newest": newest_times(progress.watermark.newest_times(name)),
             "position": progress.positions.get(name),
         }
-        for name in job.external_sources
+        for name in job.stream_sources
     }
     saved = SavedProgress(
         engine="embedded",

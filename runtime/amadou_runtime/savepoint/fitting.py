@@ -56,8 +56,8 @@ def check_fits(job: Job, savepoint: Savepoint, *, needs_positions: bool = True) 
     """
     manifest, where = savepoint.manifest, str(savepoint.directory)
     check_state_fits(job, manifest.job, manifest.structures, where)
-    check_returned(f"from the savepoint {where}", job.external_sources, manifest.ever_read, manifest.sources.keys())
-    for name in job.external_sources if needs_positions else ():
+    check_returned(f"from the savepoint {where}", job.stream_sources, manifest.ever_read, manifest.sources.keys())
+    for name in job.stream_sources if needs_positions else ():
         if name in manifest.sources and not _has_position(manifest.sources[name]):
             if manifest.engine == TEST_RUN:
                 raise SavepointError(

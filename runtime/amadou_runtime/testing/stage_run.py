@@ -269,7 +269,7 @@ class StageRun:
         :param batches: number of batches that the test run has processed
         :param directory: see `write_group`
         """
-        names = self.job.external_sources
+        names = self.job.stream_sources
         sources = {name: {"newest": newest_times(self.watermark.newest_times(name))} for name in names}
         return write_group(
             KeyGroup(PackedGroup(self.state)),

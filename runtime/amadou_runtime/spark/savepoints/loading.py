@@ -164,7 +164,7 @@ def _offsets(files: Files, job: Job, stage: str, savepoint: Savepoint) -> dict[s
         files.write(_in_stage(files, file.name, stage), text)
     if manifest.replay is not None:
         offsets[replay_stream(stage)] = manifest.replay
-    for name, source in job.external_sources.items():
+    for name, source in job.stream_sources.items():
         of, stream = manifest.sources.get(name, {}), stream_name(name, stage)
         if of.get("offset") is not None:
             offsets[stream] = of["offset"]
