@@ -43,6 +43,7 @@ from amadou_plugins.console._series import SERIES
 from amadou_plugins.console._server import Server
 from amadou_plugins.console._text import shown_number, shown_seconds
 from amadou_runtime import run as run_job
+from amadou_runtime.core.job_document import job_document
 
 NAME = "<script>alert(1)</script>"
 PATHS = (
@@ -297,6 +298,19 @@ def test_the_overview_shows_what_holds_the_watermark_back(browser: Browser) -> N
     page = browser.get("/")
     for text in ("holds it back", "1 second", "500 ms", "keying"):
         assert text in page
+
+
+def test_a_source_that_has_not_delivered_yet_is_shown_as_what_the_watermark_waits_for() -> None:
+    console, run = Console(), Run("abc", job_named("a"), "spark", None, description=job_document(job_named("a")))
+    console.amadou_run_started(run)
+    try:
+        waits = PartitionReport("a", "", None, None, None, True)
+        console.amadou_batch_completed(run, attrs.evolve(report(0), watermark=None, partitions=(waits,)))
+        browser = Browser(console)
+        assert "waits for its first event" in browser.get("/")
+        assert "the watermark waits for its first event" in browser.get("/pipeline")
+    finally:
+        console.amadou_run_ended(run, RunSummary("a"))
 
 
 def test_batches_are_shown_in_pages(browser: Browser) -> None:

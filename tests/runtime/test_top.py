@@ -24,7 +24,7 @@ from rich.cells import cell_len
 from tests.plugins.test_console import job_named, report
 from typer.testing import CliRunner, Result
 
-from amadou import AmadouError, Run, RunSummary
+from amadou import AmadouError, PartitionReport, Run, RunSummary
 from amadou_plugins.connectors import MemorySource
 from amadou_plugins.console import Console
 from amadou_runtime.command.cli import app
@@ -152,6 +152,18 @@ def test_a_run_without_batches_is_shown() -> None:
         console.amadou_run_ended(run, RunSummary("views"))
     for part in ("Trigger back to back", "Checkpoint none", "No batch has been completed."):
         assert part in text
+
+
+def test_a_source_that_has_not_delivered_yet_is_shown_as_what_the_watermark_waits_for() -> None:
+    console, run = Console(), Run("abc", job_named("views"), "spark", None)
+    console.amadou_run_started(run)
+    try:
+        waits = PartitionReport("a", "", None, None, None, True)
+        console.amadou_batch_completed(run, attrs.evolve(report(0), watermark=None, partitions=(waits,)))
+        assert console.url is not None
+        assert "waits for its first event" in shown(console.url, 120)[-1]
+    finally:
+        console.amadou_run_ended(run, RunSummary("views"))
 
 
 @TWO_WIDTHS

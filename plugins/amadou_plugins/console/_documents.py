@@ -182,6 +182,7 @@ class _Flow:
                     "held": now.get("held", 0),
                     "down": now.get("down"),
                     "holds_back": now.get("holds_back", False),
+                    "newest": now.get("newest"),
                 }
                 for (name, full_name), now in zip(names.items(), sources or [{}] * len(names), strict=True)
             },

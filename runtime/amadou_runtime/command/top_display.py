@@ -158,7 +158,8 @@ def _sources(sources: Sequence[SourceProgress], room: int, console: Console, wid
     if len(sources) > room:
         shown = sorted(sources, key=lambda each: not (each.holds_back or each.down))[: max(room - 1, 1)]
     for each in shown:
-        notes = [*(["holds it back"] if each.holds_back else []), *(["down"] if each.down else [])]
+        holds = "waits for its first event" if each.newest is None else "holds it back"
+        notes = [*([holds] if each.holds_back else []), *(["down"] if each.down else [])]
         table.add_row(
             _cell(each.name),
             _cell(shown_time(each.newest)),
