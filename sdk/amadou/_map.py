@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import partial
@@ -102,7 +102,7 @@ class MapState(MutableMapping[K, V]):
         return self._encoded_key(cast("K", key)) in self._encoded
 
     def __iter__(self) -> Iterator[K]:
-        return map(self._key_of, self._encoded)
+        return self._keys_of(self._encoded)
 
     def __len__(self) -> int:
         return len(self._encoded)
@@ -137,6 +137,11 @@ class MapState(MutableMapping[K, V]):
 
     def _misfit(self, error: EncodeError, value: Any, type_: Any) -> EncodeError:
         return EncodeError(value, type_, error.why, self._spec.name, self._key)
+
+    def _keys_of(self, encoded: Collection[Any]) -> Iterator[K]:
+        """Return the keys for encoded keys."""
+        are_scalars = self._spec.scalar_key is not None and {*map(type, encoded)} <= {self._spec.scalar_key}
+        return iter(encoded) if are_scalars else map(self._key_of, encoded)
 
     def _key_of(self, encoded: Any) -> K:
         try:
@@ -208,9 +213,9 @@ class _ExpiringMapState(ExpiringParts, MapState[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         if self._sees_all():
-            return map(self._key_of, self._encoded)
-        expired_at, key_of = self._expired_at, self._key_of
-        return (key_of(key) for key, part in self._encoded.items() if part[0] > expired_at)
+            return self._keys_of(self._encoded)
+        expired_at = self._expired_at
+        return self._keys_of([key for key, part in self._encoded.items() if part[0] > expired_at])
 
     def __len__(self) -> int:
         if self._sees_all():
