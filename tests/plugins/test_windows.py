@@ -195,6 +195,25 @@ def test_the_callback_of_a_window_sees_its_end() -> None:
         assert len(ends) == 2
 
 
+@pytest.mark.parametrize("early", [2, lambda event: event.value % 2 == 1])
+def test_an_early_result_is_that_of_the_window_after_a_cut_at_max_duration(early: Any) -> None:
+    window = windowing(SessionWindow, 5 * SECOND, max_duration=10 * SECOND, early=early)
+    times = (0, 4, 8, 12, 16)  # the window that begins at 12 is the rest of the same session
+    run = TestRun(job(window)).add_records([event(time, value) for value, time in enumerate(times, 1 - (early != 2))])
+    expected = [(0, 9, 2), (12, 21, 2) if early == 2 else (12, 17, 1), (0, 10, 3)]
+    assert results(run.end_batch().run()) == expected
+
+
+def test_each_window_of_a_session_emits_early_results_at_its_interval() -> None:
+    settings = {"max_duration": 10 * SECOND, "early": 3 * SECOND, "allowed_lateness": 60 * SECOND}
+    run = TestRun(job(windowing(SessionWindow, 5 * SECOND, **settings)))
+    for time in (0, 4, 8, 12, 16):
+        run.add_record(event(time)).end_batch()
+    result = run.run()
+    assert results(result) == [(0, 9, 2), (0, 10, 3), (0, 10, 3), (12, 21, 2)]
+    assert result.state("window", "a") == {at(0): 3, at(12): 2}
+
+
 def sessions_of(times: list[float], gap: int, longest: int | None) -> list[list[float]]:
     counted: list[list[float]] = []
     for time in sorted(times):
@@ -306,6 +325,22 @@ def test_a_key_has_at_most_max_active_open_count_windows(batches: Any, size: int
     result = outcome_of(window, batches)
     assert count((key, partial, value) for _, _, key, partial, value in result.records("results")) == count(expected)
     assert result.counters.get("window.evicted", 0) == evicted
+
+
+@given(streams(DISORDER), st.integers(2, 5), st.integers(1, 5), st.integers(1, 3))
+def test_each_open_count_window_emits_early_results(batches: Any, size: int, hop: int, early: int) -> None:
+    expected = []
+    for events in by_key(batches).values():
+        opened: list[list[int]] = []
+        for number, one in enumerate(events):
+            opened += [[]] if number % hop == 0 else []
+            for inside in opened:
+                inside.append(one.value)
+            given = [(len(inside) < size, inside) for inside in opened if len(inside) in (size, *range(0, size, early))]
+            expected += [(one.key, partial, list(inside)) for partial, inside in given]
+            opened = [inside for inside in opened if len(inside) < size]
+    result = outcome_of(windowing(CountWindow, size, Collect(), hop=hop, early=early), batches)
+    assert count((key, partial, value) for _, _, key, partial, value in result.records("results")) == count(expected)
 
 
 def test_no_event_is_late_for_a_count_window() -> None:

@@ -75,22 +75,24 @@ class CountWindow(WindowSpec[V_co]):
             panes.append(pane)
         count = (len(panes) - 1) * self._pane + pane[COUNT]
         step = self._hop // self._pane  # number of panes from one window's start to the next
-        if count >= self._size:
-            left, skip = panes[step:], max(self._hop - self._size, 0)
-            part.store([skip, left] if skip or left else None, None)
-            self._give(subject, panes, partial=False)
-        elif self._max_active is not None and len(panes) > self._max_active * step:
-            part.store([0, panes[step:]], None)
+        is_full = count == self._size
+        is_evicted = not is_full and self._max_active is not None and len(panes) > self._max_active * step
+        left = panes[step:] if is_full or is_evicted else panes
+        skip = max(self._hop - self._size, 0) if is_full else 0
+        given = [(panes, False)] if is_full else []
+        if self._early_count or (self._early_predicate is not None and self._is_early(event, count)):
+            numbers = ((first, count - first * self._pane) for first in range(is_full * step, len(panes), step))
+            given += [(panes[first:], True) for first, number in numbers if self._emits_early(number)]
+        if is_evicted:
             subject.count(f"{self.name}.evicted")
-            self._give(subject, panes, partial=True)
-        else:
-            part.store([0, panes], None)
-            if self._is_early(event, count):
-                self._give(subject, panes, partial=True)
+            given.append((panes, True))
+        part.store([skip, left] if skip or left else None, None)
+        for (start, end, accumulators), partial in [(self._whole(panes), partial) for panes, partial in given]:
+            self._emit(subject, direct, (start, end, start, end), accumulators, partial=partial)
 
-    def _give(self, subject: Subject, panes: list[Any], *, partial: bool) -> None:
-        start, end, accumulators = self._whole(panes)
-        self._emit(subject, direct, (start, end, start, end), accumulators, partial=partial)
+    def _emits_early(self, number: int) -> bool:
+        """Return `True` if an event that triggers early results does so for a window with this number of events."""
+        return not self._early_count or number % self._early_count == 0
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         skip, panes = value

@@ -111,9 +111,10 @@ class SessionWindow(WindowSpec[V_co]):
         session = self._extended(part, sessions, micros, event)
         next_timer = min(self._next_timer(other, reached, subject.watermark_micros) for other in sessions)
         part.store([before, sessions], next_timer)
-        if self._is_early(event, session[COUNT]):
-            result, _ = self._cut(session)
-            self._emit(subject, direct, *result, partial=True)
+        if self._early_count or self._early_predicate is not None:
+            window = next(each for each in self._windows_in(session) if micros <= each[_LAST])
+            if self._is_early(event, window[COUNT]):
+                self._emit(subject, direct, *self._result(window), partial=True)
         if self._max_active is not None:
             self._evict(subject, self._max_active)
 
@@ -128,21 +129,20 @@ class SessionWindow(WindowSpec[V_co]):
         waiting = sessions[::-1]
         while waiting:
             session = waiting.pop()
-            result, rest = self._cut(session)
-            start, end, *_ = result[0]
-            if self._closes_at(end) > now:
+            window, rest = self._cut(session)
+            if self._closes_at(self._end(window)) > now:
                 left.append(session)
-                if self._is_due(start, end, now, watermark) and not self._closes_in_batch(subject, end):
-                    results.append((result, True))
+                windows = self._windows_in(session) if self._early_interval else ()
+                results += [(each, True) for each in windows if self._emits_early(subject, each, now)]
                 continue
-            results.append((result, False))
+            results.append((window, False))
             if rest is not None:  # the session was cut
-                before = latest(before, end)
+                before = latest(before, self._end(window))
                 waiting.append(rest)
         next_timer = min((self._next_timer(session, now, watermark) for session in left), default=None)
         part.store([before, left] if left else None, next_timer, renews=False)
-        for result, partial in results:
-            self._emit(subject, call, *result, partial=partial)
+        for window, partial in results:
+            self._emit(subject, call, *self._result(window), partial=partial)
 
     @property
     def is_vectorized(self) -> bool:
@@ -381,20 +381,33 @@ class SessionWindow(WindowSpec[V_co]):
         if self._kept.has_kinds:
             session[_KIND] = _one_kind(session[_KIND], self._kept.kind(step[ACCUMULATOR]))
 
-    def _cut(self, session: list[Any]) -> tuple[tuple[Span, list[Any]], list[Any] | None]:
-        """Cut a session at `max_duration`. Return the first piece and the rest of the session. The piece is returned as
-        a span and the accumulators of its parts; the rest is `None` if the session was not cut.
+    def _cut(self, session: list[Any]) -> tuple[list[Any], list[Any] | None]:
+        """Cut a session at `max_duration`. Return the first window and the rest, both in the form of a session; the
+        rest is `None` if there is only one window.
         """
         _, steps, start, last, kind = session
-        if self._longest is None:
-            return ((start, last + self._gap, start, last), [steps]), None
+        if self._longest is None or last < start + self._longest:
+            return session, None
         inside = next(self._cuts(steps))
         after = {time: step for time, step in steps.items() if time > inside[-1]}
+        number = sum(step[COUNT] for step in after.values())
+        window = [session[COUNT] - number, {time: steps[time] for time in inside}, start, inside[-1], kind]
         if kind == _MIXED:
             kind = reduce(_one_kind, (self._kept.kind(step[ACCUMULATOR]) for step in after.values()), None)
-        rest = [sum(step[COUNT] for step in after.values()), after, min(after), last, kind] if after else None
-        span = start, self._end(session), start, inside[-1]
-        return (span, [steps[time][ACCUMULATOR] for time in inside]), rest
+        return window, [number, after, min(after), last, kind]
+
+    def _windows_in(self, session: list[Any]) -> Iterator[list[Any]]:
+        """Yield the windows into which `max_duration` cuts a session, each in the form of a session."""
+        rest: list[Any] | None = session
+        while rest is not None:
+            window, rest = self._cut(rest)
+            yield window
+
+    def _result(self, window: list[Any]) -> tuple[Span, list[Any]]:
+        """Return the span of a window that `_cut` has returned, and the accumulators of its parts."""
+        _, steps, start, last, _ = window
+        accumulators = [steps] if self._longest is None else [steps[time][ACCUMULATOR] for time in sorted(steps)]
+        return (start, self._end(window), start, last), accumulators
 
     def _cuts(self, times: Iterable[int]) -> Iterator[list[int]]:
         """Split a session into pieces that are not longer than `max_duration`. Yield the event times of each piece."""
@@ -416,11 +429,19 @@ class SessionWindow(WindowSpec[V_co]):
         return min(last + self._gap, longest)
 
     def _next_timer(self, session: list[Any], now: int | None, watermark: int | None) -> int:
-        """Return the time at which a session closes, or at which its next `early` interval ends, whichever comes first.
+        """Return the time at which a window of a session closes or at which its next `early` interval ends, whichever
+        comes first.
 
         :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """
-        return self._timer_of(session[_START], self._end(session), now, watermark)
+        windows = self._windows_in(session) if self._early_interval else (session,)
+        return min(self._timer_of(each[_START], self._end(each), now, watermark) for each in windows)
+
+    def _emits_early(self, subject: Subject, window: list[Any], now: int) -> bool:
+        """Return `True` if the `early` interval makes a window emit an early result at a time."""
+        end = self._end(window)
+        is_due = self._is_due(window[_START], end, now, subject.watermark_micros)
+        return is_due and not self._closes_in_batch(subject, end)
 
     def _closes_in_batch(self, subject: Subject, end: int) -> bool:
         return subject.watermark_micros is None or self._closes_at(end) <= subject.watermark_micros
@@ -430,13 +451,13 @@ class SessionWindow(WindowSpec[V_co]):
         part = self.state_for(subject)
         _, sessions = part.value
         while len(sessions) > most:
-            (span, accumulators), rest = self._cut(sessions[0])
+            window, rest = self._cut(sessions[0])
             sessions[:1] = [] if rest is None else [rest]
             reached, watermark = self.reached(subject), subject.watermark_micros
             next_timer = min(self._next_timer(session, reached, watermark) for session in sessions)
-            part.store([span[1], sessions], next_timer)
+            part.store([self._end(window), sessions], next_timer)
             subject.count(f"{self.name}.evicted")
-            self._emit(subject, direct, span, accumulators, partial=True)
+            self._emit(subject, direct, *self._result(window), partial=True)
 
     def migrated(self, part: Any, version: int, key: Key) -> Any:
         for session in part[1]:
@@ -455,7 +476,7 @@ class SessionWindow(WindowSpec[V_co]):
         return [before, sessions]
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
-        windows = [self._cut(session)[0] for session in value[1]]
+        windows = [self._result(window) for session in value[1] for window in self._windows_in(session)]
         return [(start, end, accumulators) for (start, end, *_), accumulators in windows]
 
     def _fixed(self) -> dict[str, Any]:

@@ -61,9 +61,9 @@ class CheckedOperator(Operator):
             return self.per_event(given)
         in_runs.run = self.run
         in_runs.begin(self.references)
-        before, packed = self._state_before(given, component)
+        before, stored = self._state_before(given, component)
         reference = _outcome(lambda: self.per_event(given))
-        vectorized = _outcome(lambda: in_runs.vectorized(component, given._replace(stored=PackedGroup(packed))))
+        vectorized = _outcome(lambda: in_runs.vectorized(component, given._replace(stored=stored)))
         left = before if isinstance(reference, Exception) else before.updated(reference.group)
 
         def fields(processed: ProcessedGroup) -> dict[str, Any]:
@@ -75,16 +75,32 @@ class CheckedOperator(Operator):
         self._left = (left, vectorized.changes.packed) if isinstance(vectorized, ProcessedGroup) else None
         return processed
 
-    def _state_before(self, given: GroupBatch, component: Component) -> tuple["_State", bytes | None]:
-        """Return the stored state, and the packed group from which the vectorised path continues: the group that it
-        left itself, unless the stored state is not the state that the per-event path left.
+    def _state_before(self, given: GroupBatch, component: Component) -> tuple["_State", "_StoredBefore"]:
+        """Return the stored state, and the group from which the vectorised path continues: the group that it left
+        itself, unless the stored state is not the state that the per-event path left.
         """
         group = KeyGroup(given.stored, self.run)
         given.stored.load_all(group)
+        lost = group.lost
         before = _State.of(group, component)
         if self._left is not None and self._left[0] == before:
-            return before, self._left[1]
-        return before, packed_group(group)
+            return before, _StoredBefore(self._left[1], lost)
+        return before, _StoredBefore(packed_group(group), lost)
+
+
+class _StoredBefore(PackedGroup):
+    """A packed group that has lost the in-memory state of an earlier run.
+
+    :param lost: see `KeyGroup.lost`
+    """
+
+    def __init__(self, packed: bytes | None, lost: dict[str, int]) -> None:
+        super().__init__(packed)
+        self._lost = lost
+
+    def begin(self, group: KeyGroup) -> None:
+        super().begin(group)
+        group.lost = self._lost
 
 
 @attrs.frozen

@@ -143,7 +143,7 @@ class Fuzz:
         self.piece.tried({f"scripts on {store}": count for store, count in tried.items()})
 
     def play_script(self, number: int, tried: Counter[str], spark: Any, shown: Shown) -> None:
-        script = script_of(self.chosen.seed, number, self.rules)
+        script = script_of(self.chosen.seed, number)
         if self.chosen.show:
             shown.say(f"script {number}\n{listing(script)}")
         for store in self.stores:

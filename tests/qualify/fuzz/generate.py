@@ -5,7 +5,6 @@ from random import Random
 from typing import Any
 
 import attrs
-from tests.qualify.fuzz.known import Rules
 from tests.qualify.fuzz.scripts import KEYS, NAMES, UNPARSABLE, Component, Program, Script, Source, Stage, Step
 
 UNORDERED = (None, "count", "sum", "max", "min", "mean", "several")
@@ -14,19 +13,15 @@ FEEDABLE = ("tumbling", "hopping", "count")
 """Windows to which callbacks add events."""
 
 
-def script_of(seed: int, number: int, rules: Rules) -> Script:
-    return Generator(Random(f"{seed}:{number}"), rules).script()
+def script_of(seed: int, number: int) -> Script:
+    return Generator(Random(f"{seed}:{number}")).script()
 
 
 class Generator:
-    """Draws the parts of a script.
+    """Draws the parts of a script."""
 
-    :param rules: which features that are left out are switched on
-    """
-
-    def __init__(self, random: Random, rules: Rules) -> None:
+    def __init__(self, random: Random) -> None:
         self.random = random
-        self.rules = rules
         self.number = 0
         """Of records, so that each has its own id."""
 
@@ -102,8 +97,6 @@ class Generator:
     def windowed_stage(self, name: str) -> Stage:
         window = self.window("w0", self.pick("tumbling", "hopping", "session", "sliding", "count", "tumbling"), False)
         settings = {name: value for name, value in window.settings.items() if name != "on_late"}
-        if "vectorized-lost" not in self.rules.on:
-            settings.pop("storage", None)
         sources = [Source("events", delay=self.random.randint(0, 4), idle=self.pick(None, self.random.randint(1, 6)))]
         late, on_error = self.pick("deliver", "drop", "divert"), self.pick("fail", "fail", "dead_letter")
         return Stage(name, "windowed", sources, [Component("window", window.kind, settings)], late, on_error)
@@ -168,8 +161,7 @@ class Generator:
         if self.chance(0.3):
             early = {"tumbling": [["every", self.random.randint(1, 4)], ["count", 2], ["flag"]], "session": [["flag"]]}
             early["hopping"], early["count"], early["sliding"] = early["tumbling"], [["count", 2], ["flag"]], [None]
-            if "max_duration" not in settings or "early-split" in self.rules.on:
-                settings["early"] = self.pick(*early[kind])
+            settings["early"] = self.pick(*early[kind])
         elif self.chance(0.15) and kind in FEEDABLE:
             settings["max_active"] = self.random.randint(1, 2)
         elif not is_fed and self.chance(0.1) and kind in ("tumbling", "hopping", "session"):

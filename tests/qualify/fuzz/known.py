@@ -1,8 +1,7 @@
 """What is left out of scripts: faults that are known, and what the documentation leaves open.
 
 A script is left out where what it gives would depend on one of these, unless it is switched on (`--with NAME`): the
-model then follows the rule, and a fault shows as a difference. A name in `GENERATED` is a feature that the generator
-does not use at all unless it is switched on; the others are noticed by the model.
+model then follows the rule, and a fault shows as a difference.
 """
 
 from collections.abc import Set
@@ -34,24 +33,6 @@ ALL = {
     known.name: known
     for known in (
         Known(
-            "count-early",
-            True,
-            "of overlapping count windows only the oldest emits early results, and none if an event closes one "
-            "(docstring of CountWindow: a window emits a result after every n of its events)",
-        ),
-        Known(
-            "early-split",
-            True,
-            "an early result of the event that begins the session after a split at max_duration is that of the session "
-            "before (windows.md: early)",
-        ),
-        Known(
-            "vectorized-lost",
-            True,
-            "the columnar path does not count in-memory windows that a restart has lost: a test run of windowed with "
-            'storage="memory" fails with a VectorizedPathError',
-        ),
-        Known(
             "lost-at-once",
             False,
             "whether a test run that continues from a snapshot or savepoint, or after a restart, shows in-memory "
@@ -60,11 +41,6 @@ ALL = {
         Known("letter-state", False, "whether a dead letter shows state that has expired for its callback (19 b)"),
     )
 }
-GENERATED = frozenset(
-    [
-        "early-split",
-    ]
-)
 
 
 class Rules:

@@ -330,7 +330,6 @@ class Counting(Windows):
         self.number += 1
         for events in self.open:
             events.append(Event(at, value, None))
-        oldest = self.open[0] if self.open else None
         for events in list(self.open):
             is_full = len(events) == self.size
             if is_full:
@@ -338,8 +337,6 @@ class Counting(Windows):
             early = (self.early[0] == "count" and len(events) % self.early[1] == 0) or (
                 self.early[0] == "flag" and value.get("flag")
             )
-            if early and events is not oldest:
-                call.meets("count-early")
             if is_full or early:
                 self.show(call, events, partial=not is_full)
         while len(self.open) > self.most:
