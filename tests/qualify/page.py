@@ -97,6 +97,13 @@ def _disturbed_rows(part: str, pieces: Sequence[Piece]) -> Iterable[tuple[str, .
         )
 
 
+_KEPT = """\
+Most of the checkpoint is what Spark keeps to go back to. In this run, it keeps 10 versions of the state, and looks for
+others every 10 s (`spark.sql.streaming.minBatchesToRetain`, `spark.sql.streaming.stateStore.maintenanceInterval`). With
+Spark's defaults, 100 versions and a minute, a checkpoint is larger.
+"""
+
+
 def _soak(piece: Piece) -> str:
     options, samples, trends = piece["options"], piece["samples"], piece.get("trend_in_a_million_events", {})
     rows = [
@@ -114,7 +121,9 @@ def _soak(piece: Piece) -> str:
         f"From {options['source']} to {options['source']}, on the store `{options['store']}`, {options['pace']:,} "
         f"events in a batch; {_origin(piece)}, {piece['date']}, {piece['seconds']:,} seconds. Compared with the model: "
         f"{piece.get('results', 0):,} results, {differences}. The trend is that of the second half"
-        f"{'' if piece.get('is_judged', True) else '; the run is too short to be judged'}.\n\n" + _table(columns, rows)
+        f"{'' if piece.get('is_judged', True) else '; the run is too short to be judged'}.\n\n"
+        + _table(columns, rows)
+        + f"\n{_KEPT}"
     )
 
 
