@@ -81,7 +81,7 @@ class Callbacks:
         """Call the handler's `close`."""
         self._guarded("close", self.handler.close)
 
-    def tell(self, change: ReferenceChange, keys: Iterable[Key], subject: Subject) -> None:
+    def notify(self, change: ReferenceChange, keys: Iterable[Key], subject: Subject) -> None:
         """Call `on_reference_changed` for keys that watch a reference.
 
         :raises CallbackError: the callback failed

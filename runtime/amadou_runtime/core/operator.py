@@ -340,14 +340,14 @@ class Operator:
             separate = self._batch(KeyGroup(PackedGroup(None)), call.watermark, (call.key,))
             separate.keeper = None
             callbacks.call_again(call, subject, separate)
-        told = 0
+        notified = 0
         for change, keys in self._watching(group):  # a call can watch the next reference, or stop watching it
-            callbacks.tell(change, keys, subject)
-            told += len(keys)
+            callbacks.notify(change, keys, subject)
+            notified += len(keys)
         firing = Firing(callbacks, subject, due, component_timers)
         fired, calls = firing.fire() if due or component_timers else 0, firing.calls
-        if told:
-            calls[ON_CHANGE] = told
+        if notified:
+            calls[ON_CHANGE] = notified
         for call in failed:
             fired += 1
             calls[call.component] = calls.get(call.component, 0) + 1
