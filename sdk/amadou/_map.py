@@ -1,4 +1,4 @@
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import partial
@@ -30,7 +30,7 @@ class MapState(MutableMapping[K, V]):
     not fit the spec raises a `StateDecodeError`.
     """
 
-    __slots__ = ("_changed", "_encoded", "_key", "_spec")
+    __slots__ = ("_are_scalars", "_changed", "_encoded", "_key", "_spec")
     has_ttl = False
 
     def __init__(self, spec: "MapSpec[K, V]", key: Key, entries: dict[Any, Any]) -> None:
@@ -38,6 +38,8 @@ class MapState(MutableMapping[K, V]):
         self._key = key
         self._encoded = entries
         self._changed = False
+        self._are_scalars: bool | None = None
+        """`True` if all keys are stored unchanged; `None` if it is not known."""
 
     # For speed, methods that run once per event do not call one another, and scalars are encoded without a call.
 
@@ -138,10 +140,12 @@ class MapState(MutableMapping[K, V]):
     def _misfit(self, error: EncodeError, value: Any, type_: Any) -> EncodeError:
         return EncodeError(value, type_, error.why, self._spec.name, self._key)
 
-    def _keys_of(self, encoded: Collection[Any]) -> Iterator[K]:
-        """Return the keys for encoded keys."""
-        are_scalars = self._spec.scalar_key is not None and {*map(type, encoded)} <= {self._spec.scalar_key}
-        return iter(encoded) if are_scalars else map(self._key_of, encoded)
+    def _keys_of(self, encoded: Iterable[Any]) -> Iterator[K]:
+        """Return the keys for some of the encoded keys."""
+        if self._are_scalars is None:
+            scalar = self._spec.scalar_key
+            self._are_scalars = scalar is not None and {*map(type, self._encoded)} <= {scalar}
+        return iter(encoded) if self._are_scalars else map(self._key_of, encoded)
 
     def _key_of(self, encoded: Any) -> K:
         try:
@@ -215,7 +219,7 @@ class _ExpiringMapState(ExpiringParts, MapState[K, V]):
         if self._sees_all():
             return self._keys_of(self._encoded)
         expired_at = self._expired_at
-        return self._keys_of([key for key, part in self._encoded.items() if part[0] > expired_at])
+        return self._keys_of(key for key, part in self._encoded.items() if part[0] > expired_at)
 
     def __len__(self) -> int:
         if self._sees_all():

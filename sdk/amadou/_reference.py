@@ -111,6 +111,10 @@ class ReferenceSpec(Spec, Generic[K, V]):
         """
         stored = unpack(packed)
         version, _, encoded = stored if type(stored) is Envelope else (0, False, stored)
+        if version > self.version:
+            mismatch = f"the entry has version {version}, but the spec has version {self.version}"
+            advice = f"set the spec's version={version} and migrate= again"
+            raise StateDecodeError(encoded, self.type, mismatch, self.name, key, advice)
         try:
             if version < self.version:
                 assert self._migrate is not None
@@ -189,7 +193,7 @@ class ReferenceSpec(Spec, Generic[K, V]):
     def structure(self) -> dict[str, Any]:
         """Return a description of the stored entries; see `StateSpec.structure`."""
         parts = {"key": (self.key_type, None), "value": (self.type, None)}
-        return {**structure_with(self, self.version, **parts), "source": self.source}
+        return {**structure_with(self, self.version, **parts), "kind": "ReferenceSpec", "source": self.source}
 
     def check(self) -> None:
         codec_for(self.key_type)
@@ -256,7 +260,8 @@ class TableSource(Source):
     def records(self) -> Iterable[Any]:
         """Return the rows that are currently in the table.
 
-        `key_event` turns a row into an entry. The timestamp of its `KeyedEvent` is not used, and can be `None`.
+        `key_event` turns a row into an entry. The timestamp of its `KeyedEvent` is not used, and can be `None`. A
+        row that fails is a dead letter, and is tried again once its `repr` has changed.
 
         :raises SourceError: the table cannot be read
         """

@@ -9,9 +9,10 @@ from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import EventHandler, event
 from tests.conformance.handlers import job as job_in_memory
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, ReferenceSpec, SinkSpec, Subject
-from amadou.errors import AmadouError, CheckpointError, JobError, SavepointError, SpecError
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, ReferenceSpec, SinkSpec, Subject, TableSource
+from amadou.errors import AmadouError, CheckpointError, JobError, SavepointError, SpecError, StateDecodeError
 from amadou_runtime import TestRun, run
+from amadou_runtime.core.state_schema import described, state_problem, with_structures
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.testing.rehearsal import rehearse
 
@@ -162,6 +163,65 @@ def test_a_retired_reference_begins_again_without_entries_on_spark(spark: Any, t
     limits = [first, event(2, 7, "FR")]
     assert outputs(Renamed(), limits, 2, retired={"limits": "drop"}) == [[("FR", 7)]]
     assert sorted(path.name for path in (tmp_path / "state" / "references").iterdir()) == ["caps"]
+
+
+def upgraded(known: list[tuple[Handler, dict[str, Any]]], now: Handler, **settings: Any) -> str | None:
+    """Return the problem of a job after others with the same state."""
+    structures: dict[str, Any] = {}
+    for handler, given in known:
+        earlier = job(handler, **given)
+        assert state_problem(earlier, structures, described(earlier)) is None
+        structures = with_structures(structures, described(earlier))
+    current = job(now, **settings)
+    return state_problem(current, structures, described(current))
+
+
+class RenamedAgain(EmitsLimits):
+    limits = ReferenceSpec(str, int, source="limits", name="tops")
+
+
+def test_the_last_name_of_a_reference_decides() -> None:
+    first, second = (Whole(), {}), (Renamed(), {"retired": {"limits": "drop"}})
+    assert upgraded([first, second], Renamed()) is None
+    assert "set name='caps'" in str(upgraded([first, second], RenamedAgain()))
+    assert upgraded([first, second], RenamedAgain(), retired={"caps": "drop"}) is None
+    assert "set name='caps'" in str(upgraded([first, second], Whole()))
+    assert upgraded([first, second, (Whole(), {"retired": {"caps": "drop"}})], Whole()) is None
+
+
+def test_the_reference_of_a_table_can_be_renamed_because_it_is_read_again() -> None:
+    class Table(TableSource):
+        def records(self) -> list[Any]:
+            return []
+
+    def of_table(handler: Handler) -> Job:
+        sources = {"events": MemorySource(), "limits": Table()}
+        return Job("tables", handler, sources, {"out": MemorySink()})
+
+    known = with_structures({}, described(of_table(Whole())))
+    renamed = of_table(Renamed())
+    assert state_problem(renamed, known, described(renamed)) is None
+
+
+def test_an_entry_of_a_newer_version_is_not_read() -> None:
+    packed = VersionedAgain.limits.encode_value(Limit(5))
+    with pytest.raises(StateDecodeError, match="the entry has version 2, but the spec has version 1"):
+        Versioned.limits.shown({"DE": packed})
+
+
+def test_retired_references_are_dropped_or_kept(tmp_path: Path) -> None:
+    def entries(engine_of: TestRun) -> dict[str, Any]:
+        engine_of.savepoint(tmp_path / f"saved-{len(list(tmp_path.iterdir()))}")
+        names = {file.name for file in Savepoint(max(tmp_path.glob("saved-*"))).manifest.files}
+        return {name.removeprefix("references/") for name in names if name.startswith("references/")}
+
+    def run_of(**settings: Any) -> TestRun:
+        return TestRun(job(Renamed(), **settings), savepoint=directory).add_record(event(2, 9, "IT"), "limits")
+
+    directory = saved(tmp_path)
+    dropped, kept = run_of(retired={"limits": "drop"}), run_of(retired={"limits": "keep"})
+    assert (dropped.run().reference("caps"), kept.run().reference("caps")) == ({"IT": 9}, {"IT": 9})
+    assert (entries(dropped), entries(kept)) == ({"caps"}, {"caps", "limits"})
 
 
 EVENTS = [event(second, "DE") for second in range(1, 5)]

@@ -509,7 +509,7 @@ class Rows(TableSource):
 
     def key_event(self, record: Any) -> KeyedEvent[Any]:
         name, limit = record
-        return KeyedEvent(name, None, int(limit))  # type: ignore[arg-type]
+        return KeyedEvent(name, None, None if limit == "-" else int(limit))  # type: ignore[arg-type]
 
     def records(self) -> list[Any]:
         try:
@@ -633,13 +633,13 @@ def test_a_row_that_fails_is_a_dead_letter(engine: str, tmp_path: Path) -> None:
     assert summary.counts.outputs["dead_letters"] == 1
     (tmp_path / "table").write_text("a 1\n" * 50 + "b two\n" * 20)
     run(table_job(tmp_path, on_error="dead_letter", max_dead_letters=0.5), engine=engine, trigger="available-now")  # type: ignore[arg-type]
-    with pytest.raises(TooManyDeadLettersError, match="20 × key_event: ValueError: invalid literal"):
+    with pytest.raises(TooManyDeadLettersError, match="20 × key_event of limits: ValueError: invalid"):
         run(table_job(tmp_path, on_error="dead_letter", max_dead_letters=0.1), engine=engine, trigger="available-now")  # type: ignore[arg-type]
 
 
 @pytest.mark.spark
 def test_while_rows_fail_no_entries_are_removed(spark: Any, tmp_path: Path) -> None:
-    """Rule e: and a row that stays as it is becomes a dead letter once in a run."""
+    """Rule e: but those that a row removes. A row that stays as it is becomes a dead letter once in a run."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
     add_events(tmp_path, 1, "a")
     letters = table_job(tmp_path, timedelta(microseconds=1), on_error="dead_letter")
@@ -651,7 +651,7 @@ def test_while_rows_fail_no_entries_are_removed(spark: Any, tmp_path: Path) -> N
         wait_for(lambda: len(seen(tmp_path)) == 4)
         add_events(tmp_path, 3, "b")
         wait_for(lambda: len(seen(tmp_path)) == 5)
-        (tmp_path / "table").write_text("b two\nd four\n")
+        (tmp_path / "table").write_text("a -\nb two\nd four\n")
         add_events(tmp_path, 4, "c")
         wait_for(lambda: len(seen(tmp_path)) == 6)
         (tmp_path / "table").write_text("c 4\n")
@@ -660,7 +660,7 @@ def test_while_rows_fail_no_entries_are_removed(spark: Any, tmp_path: Path) -> N
     finally:
         running.stop()
     assert sorted(seen(tmp_path)[1:4]) == [("a", 1, 3), ("b", 2, 3), ("c", 3, 3)]
-    assert seen(tmp_path)[4:6] == [("b", 2, 3), ("c", 3, 3)]
+    assert seen(tmp_path)[4:6] == [("b", 2, 3), ("c", 3, 2)]
     assert sorted(seen(tmp_path)[6:], key=str) == [("a", None, 1), ("c", 4, 1)]
     assert [letter["record"] for letter in written(tmp_path / "letters")] == [["b", "two"], ["d", "four"]]
 
@@ -669,18 +669,25 @@ def test_while_rows_fail_no_entries_are_removed(spark: Any, tmp_path: Path) -> N
 def test_a_reprocessed_batch_sees_the_same_rows_of_a_table(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule e: the table changes between the crash and the next run."""
-    (tmp_path / "table").write_text("a 1\n")
+    """Rule e: also those that fail. The table changes between the crash and the next run."""
+    (tmp_path / "table").write_text("a 1\nb two\n")
     add_events(tmp_path, 1, "a")
-    job, state = table_job(tmp_path), str(tmp_path / "state")
+    state = str(tmp_path / "state")
     with monkeypatch.context() as patch:
         patch.setattr(JsonLinesSink, "commit", lambda *_: (_ for _ in ()).throw(SinkError("crash")))
         with pytest.raises(SinkError, match="crash"):
-            run(job, checkpoint=state, trigger="available-now")
+            run(table_job(tmp_path, on_error="dead_letter"), checkpoint=state, trigger="available-now")
     (tmp_path / "table").write_text("a 2\nb 2\n")
     add_events(tmp_path, 2, "a")
-    run(table_job(tmp_path), checkpoint=state, trigger="available-now")
+    with pytest.raises(TooManyDeadLettersError, match="1 × key_event of limits: ValueError: invalid literal"):
+        run(table_job(tmp_path, on_error="dead_letter", max_dead_letters=0), checkpoint=state, trigger="available-now")
+    run(table_job(tmp_path, on_error="dead_letter"), checkpoint=state, trigger="available-now")
     assert seen(tmp_path) == [("a", 1, 1), ("a", 2, 2)]
+    assert [letter["record"] for letter in written(tmp_path / "letters")] == [["b", "two"]]
+    assert sorted(path.name for path in (tmp_path / "state" / "references" / "limits").iterdir()) == [
+        "0-rows",
+        "1-rows",
+    ]
 
 
 @pytest.mark.spark

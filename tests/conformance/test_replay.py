@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conformance.handlers import SECOND
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, ReferenceSpec, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, CheckpointError, LoadError
 from amadou_plugins.aggregates import Sum
 from amadou_plugins.windows import TumblingWindow, Window
@@ -203,6 +203,34 @@ def test_a_dead_letter_of_a_window_is_replayed_after_the_window_has_closed(spark
     outcome = replay(repaired, read_letters([Path(f"{checkpoint}/dead_letters")]), checkpoint=checkpoint)
     assert sink.records == [("a", 0, 14)]
     assert (outcome.letters, dict(outcome.others)) == (1, {})
+
+
+class Prices(Words):
+    """Emits the price of each word. The price of a word is a record such as ``one=5``."""
+
+    prices = ReferenceSpec(str, int, source="prices")
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        self.outputs.collect(subject, (event.value, [str(self.prices.get(subject, event.value))], False))
+
+
+def test_a_dead_letter_of_an_update_is_replayed_as_an_update(spark: Any, checkpoint: str) -> None:
+    def run_of(key_event: Callable[[str], KeyedEvent[int]], records: list[str]) -> tuple[Job, MemorySink]:
+        sink = MemorySink()
+        sources = {"in": MemorySource(records), "prices": MemorySource(["one=5", "two=!7"], key_event=key_event)}
+        return Job("prices", Prices(), sources, {"outputs": sink}, on_error="dead_letter"), sink
+
+    def price(record: str) -> KeyedEvent[int]:
+        name, number = record.split("=")
+        return KeyedEvent(name, NOON, int(number))
+
+    broken, _ = run_of(price, [])
+    start(broken, spark, checkpoint=checkpoint).await_termination()
+    repaired, _ = run_of(lambda record: price(record.replace("!", "")), [])
+    replay(repaired, read_letters([Path(f"{checkpoint}/dead_letters")]), checkpoint=checkpoint)
+    after, sink = run_of(price, ["a,1,one", "b,1,two"])
+    start(after, spark, checkpoint=checkpoint).await_termination()
+    assert sorted(sink.records) == [("one", ["5"], False), ("two", ["7"], False)]
 
 
 def test_dead_letters_of_another_job_and_an_unused_checkpoint_are_errors(

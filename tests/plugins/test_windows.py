@@ -1,5 +1,6 @@
 """Each kind of window against a simple computation over the whole input, for any division into batches."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from tests.plugins.windows import (
     windowing,
 )
 
-from amadou import Subject
+from amadou import KeyedEvent, Subject
 from amadou_plugins.aggregates import Collect, Count, Latest, Mean, StdDev, Sum
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, Window
 from amadou_runtime import TestRun
@@ -212,6 +213,52 @@ def test_each_window_of_a_session_emits_early_results_at_its_interval() -> None:
     result = run.run()
     assert results(result) == [(0, 9, 2), (0, 10, 3), (0, 10, 3), (12, 21, 2)]
     assert result.state("window", "a") == {at(0): 3, at(12): 2}
+
+
+def test_early_results_of_a_timer_do_not_contain_what_an_earlier_callback_of_it_adds() -> None:
+    class Adding(Recording):
+        def closed(self, subject: Subject, window: Window, value: Any) -> None:
+            self.results.collect(subject, (*window, list(value)))
+            if not window.partial and value == [0]:
+                for second in (16, 20, 24):
+                    self.window.add(subject, event(second, second))
+
+    settings = {"max_duration": 20 * SECOND, "early": 5 * SECOND, "allowed_lateness": 10 * SECOND}
+    window = windowing(SessionWindow, 5 * SECOND, Collect(), **settings).window
+    run = TestRun(job(Adding(window)))
+    run.add_records([event(second, second) for second in (0, 5.000001, 8, 12)]).add_watermark(at(20))
+    early = [value for *_, partial, value in run.run().records("results") if partial]
+    assert early
+    assert all(16 not in value for value in early)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_count_window_has_an_event_whose_predicate_of_early_results_fails(cut: bool) -> None:
+    class Catching(Recording):
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            with suppress(ZeroDivisionError):
+                self.window.add(subject, event)
+
+    window = windowing(CountWindow, 3, Collect(), early=lambda event: 1 / event.value > 1).window
+    run = TestRun(job(Catching(window)))
+    for value in (1, 0, 3):
+        run.add_record(event(value, value))
+        if cut:
+            run.end_batch()
+    assert [value for *_, value in run.run().records("results")] == [[1, 0, 3]]
+
+
+def test_a_count_window_that_a_callback_adds_to_emits_no_early_result_after_its_final_one() -> None:
+    class Adding(Recording):
+        def closed(self, subject: Subject, window: Window, value: Any) -> None:
+            self.results.collect(subject, (*window, list(value)))
+            if value == [1, 2]:
+                self.window.add(subject, event(2, 99))
+
+    window = windowing(CountWindow, 2, Collect(), hop=1, early=1).window
+    result = TestRun(job(Adding(window))).add_records([event(1, 1), event(2, 2)]).run()
+    given = [(partial, value) for *_, partial, value in result.records("results")]
+    assert given == [(True, [1]), (False, [1, 2]), (False, [2, 99]), (True, [99])]
 
 
 def sessions_of(times: list[float], gap: int, longest: int | None) -> list[list[float]]:

@@ -79,20 +79,26 @@ class CountWindow(WindowSpec[V_co]):
         is_evicted = not is_full and self._max_active is not None and len(panes) > self._max_active * step
         left = panes[step:] if is_full or is_evicted else panes
         skip = max(self._hop - self._size, 0) if is_full else 0
-        given = [(panes, False)] if is_full else []
-        if self._early_count or (self._early_predicate is not None and self._is_early(event, count)):
-            numbers = ((first, count - first * self._pane) for first in range(is_full * step, len(panes), step))
-            given += [(panes[first:], True) for first, number in numbers if self._emits_early(number)]
+        part.store([skip, left] if skip or left else None, None)
+        stored = part.value
         if is_evicted:
             subject.count(f"{self.name}.evicted")
-            given.append((panes, True))
-        part.store([skip, left] if skip or left else None, None)
-        for (start, end, accumulators), partial in [(self._whole(panes), partial) for panes, partial in given]:
-            self._emit(subject, direct, (start, end, start, end), accumulators, partial=partial)
+        if is_full or is_evicted:
+            self._give(subject, panes, partial=is_evicted)
+        if self._early_count or (self._early_predicate is not None and self._early_predicate(event)):
+            for first in range(0, len(left), step):
+                if part.value is not stored:  # a callback has added another event, with early results of its own
+                    break
+                if self._emits_early((len(left) - first - 1) * self._pane + left[-1][COUNT]):
+                    self._give(subject, left[first:], partial=True)
 
     def _emits_early(self, number: int) -> bool:
         """Return `True` if an event that triggers early results does so for a window with this number of events."""
         return not self._early_count or number % self._early_count == 0
+
+    def _give(self, subject: Subject, panes: list[Any], *, partial: bool) -> None:
+        start, end, accumulators = self._whole(panes)
+        self._emit(subject, direct, (start, end, start, end), accumulators, partial=partial)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         skip, panes = value

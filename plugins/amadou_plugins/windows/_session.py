@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
@@ -111,10 +111,10 @@ class SessionWindow(WindowSpec[V_co]):
         session = self._extended(part, sessions, micros, event)
         next_timer = min(self._next_timer(other, reached, subject.watermark_micros) for other in sessions)
         part.store([before, sessions], next_timer)
-        if self._early_count or self._early_predicate is not None:
-            window = next(each for each in self._windows_in(session) if micros <= each[_LAST])
-            if self._is_early(event, window[COUNT]):
-                self._emit(subject, direct, *self._result(window), partial=True)
+        if self._early_count or (self._early_predicate is not None and self._early_predicate(event)):
+            window = next(each for each in self._windows_in(session) if micros <= each[1])
+            if not self._early_count or self._count(session, window) % self._early_count == 0:
+                self._emit(subject, direct, *self._result(session, window), partial=True)
         if self._max_active is not None:
             self._evict(subject, self._max_active)
 
@@ -129,20 +129,22 @@ class SessionWindow(WindowSpec[V_co]):
         waiting = sessions[::-1]
         while waiting:
             session = waiting.pop()
-            window, rest = self._cut(session)
-            if self._closes_at(self._end(window)) > now:
+            window = next(self._windows_in(session))
+            if self._closes_at(self._end(*window)) > now:
                 left.append(session)
                 windows = self._windows_in(session) if self._early_interval else ()
-                results += [(each, True) for each in windows if self._emits_early(subject, each, now)]
+                due = (each for each in windows if self._emits_early(subject, each, now))
+                results += [(self._result(session, each), True) for each in due]
                 continue
-            results.append((window, False))
+            results.append((self._result(session, window), False))
+            rest = self._rest(session, window)
             if rest is not None:  # the session was cut
-                before = latest(before, self._end(window))
+                before = latest(before, self._end(*window))
                 waiting.append(rest)
         next_timer = min((self._next_timer(session, now, watermark) for session in left), default=None)
         part.store([before, left] if left else None, next_timer, renews=False)
-        for window, partial in results:
-            self._emit(subject, call, *self._result(window), partial=partial)
+        for result, partial in results:
+            self._emit(subject, call, *result, partial=partial)
 
     @property
     def is_vectorized(self) -> bool:
@@ -381,52 +383,56 @@ class SessionWindow(WindowSpec[V_co]):
         if self._kept.has_kinds:
             session[_KIND] = _one_kind(session[_KIND], self._kept.kind(step[ACCUMULATOR]))
 
-    def _cut(self, session: list[Any]) -> tuple[list[Any], list[Any] | None]:
-        """Cut a session at `max_duration`. Return the first window and the rest, both in the form of a session; the
-        rest is `None` if there is only one window.
-        """
-        _, steps, start, last, kind = session
-        if self._longest is None or last < start + self._longest:
-            return session, None
-        inside = next(self._cuts(steps))
-        after = {time: step for time, step in steps.items() if time > inside[-1]}
-        number = sum(step[COUNT] for step in after.values())
-        window = [session[COUNT] - number, {time: steps[time] for time in inside}, start, inside[-1], kind]
-        if kind == _MIXED:
-            kind = reduce(_one_kind, (self._kept.kind(step[ACCUMULATOR]) for step in after.values()), None)
-        return window, [number, after, min(after), last, kind]
-
-    def _windows_in(self, session: list[Any]) -> Iterator[list[Any]]:
-        """Yield the windows into which `max_duration` cuts a session, each in the form of a session."""
-        rest: list[Any] | None = session
-        while rest is not None:
-            window, rest = self._cut(rest)
-            yield window
-
-    def _result(self, window: list[Any]) -> tuple[Span, list[Any]]:
-        """Return the span of a window that `_cut` has returned, and the accumulators of its parts."""
-        _, steps, start, last, _ = window
-        accumulators = [steps] if self._longest is None else [steps[time][ACCUMULATOR] for time in sorted(steps)]
-        return (start, self._end(window), start, last), accumulators
+    def _windows_in(self, session: list[Any]) -> Iterator[tuple[int, int]]:
+        """Yield the windows into which `max_duration` cuts a session: the first and the last event time of each."""
+        if self._longest is None or session[_LAST] < session[_START] + self._longest:
+            yield session[_START], session[_LAST]
+        else:
+            yield from ((times[0], times[-1]) for times in self._cuts(session[ACCUMULATOR]))
 
     def _cuts(self, times: Iterable[int]) -> Iterator[list[int]]:
         """Split a session into pieces that are not longer than `max_duration`. Yield the event times of each piece."""
         assert self._longest is not None
-        left = sorted(times)
-        while left:
-            number = bisect_left(left, left[0] + self._longest)
-            yield left[:number]
-            left = left[number:]
+        ordered = sorted(times)
+        begin = 0
+        while begin < len(ordered):
+            end = bisect_left(ordered, ordered[begin] + self._longest, begin)
+            yield ordered[begin:end]
+            begin = end
 
-    def _end(self, session: list[Any]) -> int:
-        """Return the end of a session, as limited by `max_duration`."""
-        last: int = session[_LAST]
-        if self._longest is None:
-            return last + self._gap
-        longest: int = session[_START] + self._longest
-        if last >= longest:
-            last = max(time for time in session[ACCUMULATOR] if time < longest)
-        return min(last + self._gap, longest)
+    def _steps_in(self, session: list[Any], window: tuple[int, int]) -> list[list[Any]]:
+        """Return the steps of a window, in order of time, if `max_duration` is set."""
+        first, last = window
+        return [session[ACCUMULATOR][time] for time in sorted(session[ACCUMULATOR]) if first <= time <= last]
+
+    def _count(self, session: list[Any], window: tuple[int, int]) -> int:
+        """Return the number of events in a window of a session, if `early` is a number."""
+        if window == (session[_START], session[_LAST]):
+            return int(session[COUNT])
+        return sum(step[COUNT] for step in self._steps_in(session, window))
+
+    def _result(self, session: list[Any], window: tuple[int, int]) -> tuple[Span, list[Any]]:
+        """Return the span of a window of a session, and the accumulators of its parts."""
+        parts = session[ACCUMULATOR]
+        accumulators = (
+            [parts] if self._longest is None else [step[ACCUMULATOR] for step in self._steps_in(session, window)]
+        )
+        return (window[0], self._end(*window), *window), accumulators
+
+    def _rest(self, session: list[Any], window: tuple[int, int]) -> list[Any] | None:
+        """Return a session without its first window; `None` if it has only one."""
+        _, last = window
+        if last == session[_LAST]:
+            return None
+        steps = {time: step for time, step in session[ACCUMULATOR].items() if time > last}
+        kind = session[_KIND]
+        if kind == _MIXED:
+            kind = reduce(_one_kind, (self._kept.kind(step[ACCUMULATOR]) for step in steps.values()), None)
+        return [sum(step[COUNT] for step in steps.values()), steps, min(steps), session[_LAST], kind]
+
+    def _end(self, first: int, last: int) -> int:
+        """Return the end of a window, as limited by `max_duration`, from its first and its last event time."""
+        return last + self._gap if self._longest is None else min(last + self._gap, first + self._longest)
 
     def _next_timer(self, session: list[Any], now: int | None, watermark: int | None) -> int:
         """Return the time at which a window of a session closes or at which its next `early` interval ends, whichever
@@ -434,13 +440,15 @@ class SessionWindow(WindowSpec[V_co]):
 
         :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """
-        windows = self._windows_in(session) if self._early_interval else (session,)
-        return min(self._timer_of(each[_START], self._end(each), now, watermark) for each in windows)
+        windows = self._windows_in(session)
+        if not self._lateness or not self._early_interval:  # the first window closes before the next one is due
+            windows = islice(windows, 1)
+        return min(self._timer_of(first, self._end(first, last), now, watermark) for first, last in windows)
 
-    def _emits_early(self, subject: Subject, window: list[Any], now: int) -> bool:
+    def _emits_early(self, subject: Subject, window: tuple[int, int], now: int) -> bool:
         """Return `True` if the `early` interval makes a window emit an early result at a time."""
-        end = self._end(window)
-        is_due = self._is_due(window[_START], end, now, subject.watermark_micros)
+        end = self._end(*window)
+        is_due = self._is_due(window[0], end, now, subject.watermark_micros)
         return is_due and not self._closes_in_batch(subject, end)
 
     def _closes_in_batch(self, subject: Subject, end: int) -> bool:
@@ -451,13 +459,15 @@ class SessionWindow(WindowSpec[V_co]):
         part = self.state_for(subject)
         _, sessions = part.value
         while len(sessions) > most:
-            window, rest = self._cut(sessions[0])
+            session = sessions[0]
+            window = next(self._windows_in(session))
+            rest = self._rest(session, window)
             sessions[:1] = [] if rest is None else [rest]
             reached, watermark = self.reached(subject), subject.watermark_micros
             next_timer = min(self._next_timer(session, reached, watermark) for session in sessions)
-            part.store([self._end(window), sessions], next_timer)
+            part.store([self._end(*window), sessions], next_timer)
             subject.count(f"{self.name}.evicted")
-            self._emit(subject, direct, *self._result(window), partial=True)
+            self._emit(subject, direct, *self._result(session, window), partial=True)
 
     def migrated(self, part: Any, version: int, key: Key) -> Any:
         for session in part[1]:
@@ -476,7 +486,7 @@ class SessionWindow(WindowSpec[V_co]):
         return [before, sessions]
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
-        windows = [self._result(window) for session in value[1] for window in self._windows_in(session)]
+        windows = [self._result(session, window) for session in value[1] for window in self._windows_in(session)]
         return [(start, end, accumulators) for (start, end, *_), accumulators in windows]
 
     def _fixed(self) -> dict[str, Any]:

@@ -170,9 +170,15 @@ def _partitions(done: int | None, partitions: Iterable[Mapping[str, Any]]) -> "T
         cells = (each[name] for name in ("source", "partition", "newest", "lag", "age"))
         table.add_row(
             *("" if cell is None else str(cell) for cell in cells),
-            "holds the watermark back" if each["holds_back"] else "",
+            _hold(each),
         )
     return table
+
+
+def _hold(partition: Mapping[str, Any]) -> str:
+    if not partition["holds_back"]:
+        return ""
+    return "the watermark waits for its first event" if partition["newest"] is None else "holds the watermark back"
 
 
 def _dependencies(job: Job) -> "Table":

@@ -1,8 +1,10 @@
 """Turns records into events and packs the events by key group. This is the first stage of both engines."""
 
+import itertools
+import operator
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from types import GeneratorType
 from typing import Any, Final, Literal, NamedTuple
@@ -47,6 +49,8 @@ class KeyedRecords(NamedTuple):
     """Number of failures of the vectorised path, by name; the only name is ``key_event``."""
     combined: dict[int, bytes] = {}
     """Events in combined form by key group; see `combining`."""
+    failed: Sequence[Any] = ()
+    """The records that could not be keyed."""
 
 
 POSITIONS: Final = 1 << 32
@@ -146,7 +150,6 @@ class Keying:
         self.samples = Samples() if self._letters is None else self._letters.samples
         self.stopwatch = Stopwatch()
         """Measures the time that `key_event` takes."""
-        self._failed_rows: list[Any] = []
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
         """Key and pack records. If the job writes dead letters, a record that cannot be keyed becomes a dead letter.
@@ -203,19 +206,15 @@ class Keying:
             except CallbackError:  # only packing detects a value that msgpack cannot encode
                 letters = []
                 self.take_failures()
-                self.take_failed_rows()
                 self.samples.take()
-                good = [record for record in records if self._packs(record, now, letters)]
-                return self._pack(good, now, None)._replace(letters=letters)
+                packs = [self._packs(record, now, letters) for record in records]
+                keyed = self._pack(itertools.compress(records, packs), now, None)
+                failed = list(itertools.compress(records, map(operator.not_, packs)))
+                return keyed._replace(letters=letters, failed=failed)
 
     def take_failures(self) -> Failures:
         """Return the failures since the last call of this method, and reset them."""
         return {} if self._letters is None else self._letters.take_failures()
-
-    def take_failed_rows(self) -> list[Any]:
-        """Return the rows of a table that failed since the last call of this method, and forget them."""
-        failed, self._failed_rows = self._failed_rows, []
-        return failed
 
     def _packs(self, record: Any, now: int, letters: list[Any]) -> bool:
         """Return `True` if a record can be keyed and packed. If not, append its dead letter to `letters`."""
@@ -228,8 +227,6 @@ class Keying:
 
     def _letter(self, record: Any, error: CallbackError) -> Any:
         assert self._letters is not None
-        if self._is_table:
-            self._failed_rows.append(record)
         if self._fed is None or not isinstance(record, FedRecord):
             return self._letters.of_record(self._source, record, error)
         value = fed_value(self._fed, record)
@@ -245,6 +242,7 @@ class Keying:
         newest = FIRST_TIME
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
         by_key: dict[Any, list[Any]] = {}
+        unkeyed: list[Any] = []
         self.stopwatch.turn("key_event")
         for record in records:
             events: Any = None
@@ -281,13 +279,15 @@ class Keying:
                 if letters is None:
                     raise failed
                 letters.append(self._letter(record, failed))
+                unkeyed.append(record)
                 if type(events) is list:  # process all of a record's events or none
                     newest = before
                     done = next(at for at, other in enumerate(events) if other is event)
                     for other in reversed(events[:done]):
                         del by_key[other.key][-3:]
         self.stopwatch.turn()
-        return self._packed(by_group, None if newest is FIRST_TIME else to_micros(newest), letters or [])
+        keyed = self._packed(by_group, None if newest is FIRST_TIME else to_micros(newest), letters or [])
+        return keyed._replace(failed=unkeyed) if unkeyed else keyed
 
     def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> KeyedRecords:
         """Pack events that were keyed in one call.

@@ -351,9 +351,9 @@ class Operator:
         for call in failed:
             fired += 1
             calls[call.component] = calls.get(call.component, 0) + 1
-        batch.since = watermark
         if self.lookups.kept:
             self._keep_answers(runs, subject)
+        batch.since = watermark
         if runs:
             self.stopwatch.turn("on_event")
             calls["on_event"] = count - late

@@ -125,9 +125,10 @@ class ReferenceTable:
         self._known_times()  # a table that is read again and again, without updates, must not keep all of its changes
         self._untimed.append(entries)
 
-    def replaced_by(self, rows: Mapping[Key, bytes], micros: int, *, removes: bool) -> dict[Key, Entry]:
+    def replaced_by(self, rows: Mapping[Key, bytes | None], micros: int, *, removes: bool) -> dict[Key, Entry]:
         """Return the changes after which the table has some rows.
 
+        :param rows: the values by key; `None` for an entry to remove
         :param micros: the time of the changes, in microseconds
         :param removes: `True` to remove all other entries
         """

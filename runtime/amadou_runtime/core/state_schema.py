@@ -40,9 +40,13 @@ def is_of_reference(structure: Structure) -> bool:
 
 
 def with_structures(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> Known:
-    """Return the known structures plus the current ones."""
-    added = {name: structure for name, structure in now.items() if structure not in known.get(name, ())}
-    return {**known, **{name: [*known.get(name, ()), structure] for name, structure in added.items()}}
+    """Return the known structures plus the current ones. The current names are the last."""
+    before = {name: structures for name, structures in known.items() if name not in now}
+    current = {
+        name: [*known.get(name, ()), *([] if structure in known.get(name, ()) else [structure])]
+        for name, structure in now.items()
+    }
+    return before | current
 
 
 def state_problem(job: Job, known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> str | None:
@@ -59,20 +63,21 @@ def state_problem(job: Job, known: Mapping[str, list[Structure]], now: Mapping[s
 
 
 def _renamed_reference(job: Job, known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return an error message if a new reference would begin without entries, although its source was read for a
-    reference that the job no longer declares.
+    """Return an error message if a reference would begin without entries, although its source was last read for a
+    reference that the job no longer declares. A table is read again at the start.
     """
-    references = {name: spec for name, spec in now.items() if is_of_reference(spec) and name not in known}
-    for was, structures in known.items():
-        if was in now or was in job.retired or not is_of_reference(structures[-1]):
+    for name, spec in now.items():
+        if not is_of_reference(spec) or spec["source"] in job.table_sources:
             continue
-        for name, spec in references.items():
-            if spec["source"] == structures[-1]["source"]:
-                return (
-                    f"the reference {name!r} of {job.name!r} would begin without the entries that its source "
-                    f"{spec['source']!r} has brought, which are stored as {was!r}. To keep them, set name={was!r} on "
-                    f'the ReferenceSpec. To drop them, set Job(retired={{{was!r}: "drop"}})'
-                )
+        references = {each: of[-1] for each, of in known.items() if is_of_reference(of[-1])}
+        names = [each for each, of in references.items() if of["source"] == spec["source"]]
+        was = names[-1] if names else name
+        if was not in now and was not in job.retired:
+            return (
+                f"the reference {name!r} of {job.name!r} would begin without the entries that its source "
+                f"{spec['source']!r} has brought, which are stored as {was!r}. To keep them, set name={was!r} on the "
+                f'ReferenceSpec. To drop them, set Job(retired={{{was!r}: "drop"}})'
+            )
     return None
 
 

@@ -14,15 +14,16 @@ class TableRead(NamedTuple):
     """The result of reading a table source.
 
     :param table: the reference with the rows
-    :param rows: number of rows for which `key_event` was called
     :param letters: encoded dead letters of rows that could not be keyed
+    :param calls: number of calls of `key_event`, if there are such rows. Calls and failures have the name of the table,
+        so that the limit on dead letters applies to it alone
     :param failures: the failures of these rows
     :param samples: a few of these dead letters
     """
 
     table: ReferenceTable
-    rows: int
     letters: list[Any]
+    calls: dict[str, int]
     failures: Failures
     samples: Samples
 
@@ -30,10 +31,12 @@ class TableRead(NamedTuple):
 class TableReader:
     """Reads a table source. A row that fails is a dead letter when it is read for the first time.
 
+    :param name: the source's name
     :param keying: the `Keying` of the source, with one key group
     """
 
-    def __init__(self, source: TableSource, keying: Keying) -> None:
+    def __init__(self, name: str, source: TableSource, keying: Keying) -> None:
+        self._callback = f"key_event of {name}"
         self._source = source
         self.keying = keying
         self._failed: set[str] = set()
@@ -51,9 +54,11 @@ class TableReader:
         self._failed.intersection_update(map(repr, records if self._failed else ()))
         new = [record for record in records if repr(record) not in self._failed] if self._failed else records
         keyed = keying.pack(new, now)
-        self._failed.update(map(repr, keying.take_failed_rows()))
+        self._failed.update(map(repr, keyed.failed))
         updates = (updates_of([Chunk("", b"", events)]) for events in keyed.events.values())
-        values = {key: packed for update in updates for key, _, packed in update}
-        rows = {key: packed for key, packed in values.items() if packed is not None}
+        rows = {key: packed for update in updates for key, _, packed in update}
         changed = table.changed(table.replaced_by(rows, now, removes=not self._failed), now)
-        return TableRead(changed, len(new), keyed.letters, keying.take_failures(), keying.samples.take())
+        failed = keying.take_failures()
+        calls = {self._callback: len(new)} if failed else {}
+        failures = {self._callback: failed["key_event"]} if failed else {}
+        return TableRead(changed, keyed.letters, calls, failures, keying.samples.take())

@@ -61,7 +61,14 @@ def _age(newest: int | None, lag: int | None, now: int) -> timedelta | None:
     return None if newest is None else max(now - newest, 0) * MICROSECOND
 
 
-NO_WATERMARK: Final[Mapping[str, Any]] = {"current": None, "newest": {}, "brought": {}, "looked": None, "held": {}}
+NO_WATERMARK: Final[Mapping[str, Any]] = {
+    "current": None,
+    "before_end": None,
+    "newest": {},
+    "brought": {},
+    "looked": None,
+    "held": {},
+}
 """The result of `Watermark.to_json` before the first batch."""
 
 
@@ -249,6 +256,15 @@ class Watermark:
                 known[source] = {name: at for name, at in known[source].items() if name in there}
         if not self._newest.get(source, True):
             del self._newest[source]
+
+    def reset(self, micros: int | None, before: int | None) -> None:
+        """Set the watermark to that of a batch that is processed again.
+
+        :param before: the watermark of the batch before
+        """
+        self.current = before
+        if micros is not None:
+            self.raise_to(micros)
 
     def raise_to(self, micros: int) -> None:
         """Advance the watermark to a time. The watermark never moves back."""
@@ -439,6 +455,7 @@ class Watermark:
             "current": self.current,
             "newest": self._newest,
             "brought": self._brought,
+            "before_end": self._before_end,
             "looked": self._looked,
             "held": self._held,
             "without_partitions": sorted(self._without_partitions),
@@ -447,6 +464,7 @@ class Watermark:
     def load(self, kept: Mapping[str, Any]) -> None:
         """Restore the state that `to_json` returned, except for sources that the job no longer has."""
         self.current, self._looked = kept["current"], kept["looked"]
+        self._before_end = kept.get("before_end")
         self._newest, self._brought = (
             {source: dict(of) for source, of in kept[name].items() if source in self._delays}
             for name in ("newest", "brought")

@@ -79,7 +79,7 @@ class Embedded:
         self._job = job
         self._operator = self.operator_of(job)
         self._keying = {source: self.keying_of(job, source) for source in job.sources}
-        self._tables = {name: TableReader(of, self._keying[name]) for name, of in job.table_sources.items()}
+        self._tables = {name: TableReader(name, of, self._keying[name]) for name, of in job.table_sources.items()}
         self._read: list[TableRead] = []
         """The tables that were read before the batch that comes next."""
         self._operator.open()
@@ -163,9 +163,10 @@ class Embedded:
         stages["processing"] = perf_counter() - began
         lookups = self._operator.lookups
         total = Counts.total([*counts, processed.counts, Counts(counters=lookups.take_counters())])
-        number_keyed = sum(total.records.values()) + sum(read.rows for read in tables)
-        keyed = {"key_event": number_keyed} if number_keyed else {}
-        calls = sum_counts((keyed, evaluation.calls, lookups.take_calls(), processed.calls))
+        keyed = {"key_event": sum(total.records.values())} if total.records else {}
+        calls = sum_counts(
+            (keyed, *(read.calls for read in tables), evaluation.calls, lookups.take_calls(), processed.calls)
+        )
         samples.merge(self._operator.samples.take())
         failed = all_failures((*failures, self._operator.take_failures()))
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
@@ -204,8 +205,9 @@ class Embedded:
     def store(self, result: BatchResult) -> BatchResult:
         """Store the state after a batch. Return the result with the counts of the state."""
         written = self.state.take(result.processed)
-        self.letters, self.references = result.letter_count, dict(result.references)
-        for table in self.references.values():
+        self.letters = result.letter_count
+        self.references |= result.references
+        for table in result.references.values():
             table.merge()
         counts = attrs.evolve(
             result.counts,

@@ -17,7 +17,7 @@ from amadou.event_time import to_micros
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.core.state_schema import Known, described, with_structures
+from amadou_runtime.core.state_schema import Known, described, is_of_reference, with_structures
 from amadou_runtime.savepoint.block import Block, structure_of
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.readable import (
@@ -93,7 +93,7 @@ class Importer:
         self._job = job
         known: Known = {} if base is None else base.structures
         self._known = known if job is None else with_structures(known, described(job))
-        self._formats = {name: StateFormat(of[-1]) for name, of in self._known.items()}
+        self._formats = {name: StateFormat(of[-1]) for name, of in self._known.items() if not is_of_reference(of[-1])}
         self._groups = _GROUPS if base is None else base.manifest.key_groups
 
     def write(self, rows: Iterable[Mapping[str, Any]], watermark: datetime | None, directory: Path) -> Manifest:

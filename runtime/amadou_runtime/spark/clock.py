@@ -66,7 +66,7 @@ class BatchTime:
     """For each reference, the names of the files with its entries before the batch; see `reference_files`."""
     changed_files: Mapping[str, str] = attrs.field(factory=dict)
     """For each reference whose table has changed, the one of these files with the changes, if keys are notified."""
-    letters: Sequence[str] = ()
+    letter_files: Sequence[str] = ()
     """The names of the files with dead letters of rows of tables; see `reference_files`."""
 
     @staticmethod
@@ -227,9 +227,10 @@ class RunClock:
         self._now = clock_time() if began is None else began["now"]
         for stage, clock in self._clocks.items():
             reading = clock.reading(planned, before) if self._looks_at_plans else {}
+            last = clock.watermark.current
             clock.follow(self._now, reading)
             if began is not None and not self._flushes:  # processed again with the same time and watermark
-                clock.reset(began["watermarks"][stage])
+                clock.reset(began["watermarks"][stage], last)
         if self._notes_beginnings and began is None:
             reached = {stage: progress.watermark for stage, progress in self.stages.items()}
             self._files.write(name, json.dumps({"now": self._now, "watermarks": reached}))
@@ -363,9 +364,13 @@ class _StageClock:
         """Advance the watermark for a batch."""
         self.progress.watermark = self.watermark.follow(now, reading)
 
-    def reset(self, micros: int | None) -> None:
-        """Set the watermark to that of a batch that is processed again."""
-        self.watermark.current = self.progress.watermark = micros
+    def reset(self, micros: int | None, before: int | None) -> None:
+        """Set the watermark to that of a batch that is processed again.
+
+        :param before: the watermark of the batch before
+        """
+        self.watermark.reset(micros, before)
+        self.progress.watermark = micros
 
     def called(self, *, everything: bool) -> list[int]:
         """Return the numbers of the key ranges with due timers or held events.

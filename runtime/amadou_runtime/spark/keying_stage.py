@@ -111,18 +111,15 @@ class Rows:
         """
         keying = worker.keying[source]
         packed = keying.pack_combined(records, self._now, self._watermark)
-        numbers = range_numbers(self._payload.ranges)
-        updates = list(packed.events.values()) if source in worker.job.reference_sources else []
-        if updates:
-            chunks = [pack_compressed([source, ordering, {REFERENCE_GROUP: events}]) for events in updates]
-            for number, chunk in itertools.product(numbers, chunks):
-                self.add(number, chunk)
+        updates: list[Any] = []
+        if source in worker.job.reference_sources:
+            updates = self.add_updates(source, ordering, packed.events.values())
         else:
             self._add_groups(source, ordering, packed.events)
             self._add_groups(source, COMBINED, packed.combined)
         if packed.newest is not None and source in watched(worker.job):
             mark = pack_compressed([source, packed.newest, packed.oldest])
-            for number in numbers:
+            for number in range_numbers(self._payload.ranges):
                 self.add(number, mark)
         now = perf_counter()
         report = Summary(
@@ -135,11 +132,22 @@ class Rows:
             oldest={} if packed.oldest is None else {source: packed.oldest},
             failures=keying.take_failures(),
             samples=keying.samples.take(),
-            updates=[[source, ordering, events] for events in updates],
+            updates=updates,
         )
         self._began = now
         self.add(REPORT_RANGE, report.pack())
         return packed.letters
+
+    def add_updates(self, source: str, ordering: bytes, updates: Iterable[bytes]) -> list[Any]:
+        """Add rows with updates of a reference for all key ranges. Return the updates for `Summary.updates`.
+
+        :param updates: packed events
+        """
+        added = [[source, ordering, events] for events in updates]
+        chunks = [pack_compressed([source, ordering, {REFERENCE_GROUP: events}]) for *_, events in added]
+        for number, chunk in itertools.product(range_numbers(self._payload.ranges), chunks):
+            self.add(number, chunk)
+        return added
 
     def _add_groups(self, source: str, ordering: bytes, groups: Mapping[int, bytes]) -> None:
         """Add a row for each key range that has events.

@@ -7,7 +7,6 @@ from typing import Any
 import attrs
 
 from amadou import SinkBatch, SinkWriter
-from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError
 from amadou.text import qualified
 from amadou_runtime.core.ports import port_codec, sink_of
@@ -49,8 +48,8 @@ class OutputStage:
         writing = _Writing(self, time.number, f"{partition:05}")
         try:
             self.payload.load()  # needed to unpack objects of the job's classes
-            for file in time.letters if partition == 0 else ():
-                writing.add(Summary(outputs={DEAD_LETTERS: letters_in(file)}))
+            for file in time.letter_files if partition == 0 else ():
+                writing.add(letters_in(file))
             for batch in batches:
                 rows = []
                 columns = (batch.column(name).to_pylist() for name in ("range", "result"))

@@ -6,9 +6,8 @@ completed, and from time to time a file with all entries. Spark sends the files 
 process keeps the entries in memory: it only loads the files that it has not loaded yet.
 
 The driver reads tables before a batch, and then writes the file with the changes before the batch begins. So the batch
-sees the same rows if it is processed again. Dead letters of rows are sent to one task of the output stage, and are not
-stored: if the batch is processed again, the next run reads the table before the batch that follows, and writes them
-then.
+sees the same rows if it is processed again. Dead letters of rows are in another file until the batch is completed. One
+task of the output stage writes them.
 """
 
 import base64
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from amadou import Job
-from amadou.engine import clock_time
+from amadou.engine import DEAD_LETTERS, clock_time
 from amadou.errors import CheckpointError, SourceError
 from amadou.event_time import END_OF_TIME, MICROSECOND
 from amadou.text import qualified
@@ -42,10 +41,9 @@ from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.streams import is_woken
 from amadou_runtime.spark.summary import Summary
 
-_ALL, _CHANGES, _ROWS = "all", "changes", "rows"
+_ALL, _CHANGES, _ROWS, _LETTERS = "all", "changes", "rows", "letters"
 """The kinds of files: all entries after a batch; the changes by the events in a batch; the changes by the rows of a
-table, which was read before the batch."""
-_LETTERS: Final = "letters"
+table, which was read before the batch; the dead letters of rows that failed."""
 _LARGE: Final = 1 << 20
 """Size of the files with changes, in bytes, from which on they are merged into a file with all entries, provided that
 they are larger than the last such file.
@@ -94,10 +92,11 @@ def _entries(file: str) -> Columns:
     return _unpacked(_sent_bytes(file))
 
 
-def letters_in(file: str) -> list[Any]:
-    """Return the encoded dead letters in a file that Spark has sent to this executor; see `StageReferences.letters`."""
-    letters: list[Any] = unpack_compressed(_sent_bytes(file))
-    return letters
+def letters_in(file: str) -> Summary:
+    """Return the dead letters in a file that Spark has sent to this executor, with the calls and failures that count
+    for the limit on dead letters.
+    """
+    return Summary.unpack(_sent_bytes(file))
 
 
 def _sent_bytes(file: str) -> bytes:
@@ -130,12 +129,15 @@ class StageReferences:
         self._sizes = {name: [0, 0] for name in self.tables}
         """The size of the last file with all entries and that of the changes since then, by reference."""
         self._tables = {
-            source: TableReader(of, Keying(job, source, key_event_of(job, source), 1))
+            source: TableReader(source, of, Keying(job, source, key_event_of(job, source), 1))
             for source, of in job.table_sources.items()
         }
-        self._letters: list[str] = []
-        """The names of the files with the dead letters of rows that were read before the batch."""
-        self._read = Summary()
+        self.letter_files: list[str] = []
+        """The names of the files with the dead letters of rows that were read before the batch; see `letters_in`."""
+        self._stored_letters: list[str] = []
+        """The same files in the checkpoint."""
+        self._next = 0 if done is None else done + 1
+        """The first batch of the run."""
         self._replaced: list[str] = []
         """The files that a file with all entries replaces once its batch is completed."""
         self._due = dict.fromkeys(job.table_sources, 0)
@@ -153,7 +155,8 @@ class StageReferences:
         :raises CallbackError: `key_event` failed on a row
         """
         planned, self._planned, now = self._planned, set(), clock_time()
-        self._letters = []
+        if number != self._next:
+            self.letter_files = []
         due = [source for source, at in self._due.items() if now >= at]
         if not due or self._files.exists(f"{CLOCK_DIRECTORY}/{number}-began"):
             return
@@ -175,23 +178,18 @@ class StageReferences:
             return
         refresh = self._job.table_sources[source].refresh
         self._due[source] = END_OF_TIME if refresh is None else now + refresh // MICROSECOND
-        self._read.merge(
-            Summary(
-                callback_seconds=reader.keying.stopwatch.take(),
-                callback_calls={"key_event": read.rows},
-                failures=read.failures,
-                samples=read.samples,
-            )
-        )
-        if read.letters:
-            self._letters.append(self._to_executors(name, number, _LETTERS, pack_compressed(read.letters)))
         if read.table.changes:
             self._store_changes(name, number, _ROWS, read.table)
+        if read.letters:
+            outputs = {DEAD_LETTERS: read.letters}
+            letters = Summary(outputs, callback_calls=read.calls, failures=read.failures, samples=read.samples)
+            path, packed = f"{self._paths[name]}/{number}-{_LETTERS}", letters.pack()
+            _write(self._files, path, packed)
+            self._send_letters(name, number, path, packed)
 
-    def take_read(self) -> Summary:
-        """Return the results of reading tables before the batch, without the dead letters, and reset them."""
-        read, self._read = self._read, Summary()
-        return read
+    def _send_letters(self, name: str, number: int, path: str, packed: bytes) -> None:
+        self._stored_letters.append(path)
+        self.letter_files.append(self._to_executors(name, number, _LETTERS, packed))
 
     @property
     def due(self) -> int | None:
@@ -210,11 +208,6 @@ class StageReferences:
         return {name: file for name, files in self._sent.items() for file in files[-1:] if file.endswith(end)}
 
     @property
-    def letters(self) -> list[str]:
-        """The names of the files with the dead letters of rows that were read before the batch, each as encoded."""
-        return self._letters
-
-    @property
     def sent(self) -> dict[str, list[str]]:
         """The names of the files that workers have to load, by reference."""
         return {name: list(files) for name, files in self._sent.items()}
@@ -226,7 +219,7 @@ class StageReferences:
         """
         for file in self._replaced:
             self._files.remove(file)
-        self._replaced = []
+        self._replaced, self._stored_letters = self._stored_letters, []
         for name, table in with_updates(self._job, self.tables, (Chunk(*chunk) for chunk in chunks)).items():
             if table.changes:
                 self._store_changes(name, number, _CHANGES, table)
@@ -273,7 +266,11 @@ class StageReferences:
             needed.append((last + 1, _ROWS))
             self._planned.add(name)
         for number, kind in found:
-            if (number, kind) not in needed:
+            if kind == _LETTERS and number == last + 1:
+                file = f"{path}/{number}-{kind}"
+                self._send_letters(name, number, file, _read(self._files, file))
+                self._planned.add(name)
+            elif (number, kind) not in needed:
                 self._files.remove(f"{path}/{number}-{kind}")
         for number, kind in needed:
             packed = _read(self._files, f"{path}/{number}-{kind}")
@@ -347,7 +344,7 @@ def _needed(found: Sequence[tuple[int, str]], batch: int) -> list[tuple[int, str
 
     :param found: the result of `_found`
     """
-    until = [(number, kind) for number, kind in found if number <= batch]
+    until = [(number, kind) for number, kind in found if number <= batch and kind != _LETTERS]
     first = max((position for position, (_, kind) in enumerate(until) if kind == _ALL), default=0)
     return until[first:]
 

@@ -109,6 +109,7 @@ class ReplayStage:
     def _add(self, worker: Worker, time: BatchTime, rows: Rows, letters: list[ReplayedLetter], order: bytes) -> None:
         by_range: dict[int, dict[int, ReplayedGroup]] = {}
         failed: list[Any] = []
+        updates: list[Any] = []
         groups, ranges = self.payload.groups, self.payload.ranges
 
         def of(group: int) -> ReplayedGroup:
@@ -126,10 +127,15 @@ class ReplayStage:
                 is_fed = source in worker.job.fed_sources
                 packed = worker.keying[source].pack([replayed_record(*content) if is_fed else content], time.now)
                 failed += packed.letters
-                for group, events in packed.events.items():
-                    of(group).chunks.append(Chunk(source, at, without_turns(events) if is_fed else events))
+                given = {group: without_turns(events) if is_fed else events for group, events in packed.events.items()}
+                if source in worker.job.reference_sources:
+                    updates += rows.add_updates(source, at, given.values())
+                    continue
+                for group, events in given.items():
+                    of(group).chunks.append(Chunk(source, at, events))
         for position, by_group in by_range.items():
             again = {group: [list(map(list, part)) for part in replayed] for group, replayed in by_group.items()}
             rows.add(range_numbers(ranges)[position], pack_compressed([None, order, again]))
-        if failed:
-            rows.add(REPORT_RANGE, Summary(outputs={DEAD_LETTERS: failed}).pack())
+        if failed or updates:
+            outputs = {DEAD_LETTERS: failed} if failed else {}
+            rows.add(REPORT_RANGE, Summary(outputs=outputs, updates=updates).pack())

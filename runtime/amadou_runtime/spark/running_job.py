@@ -343,7 +343,11 @@ class RunningJob:
             changed = references.changed_files(time.number)
             called = range_numbers(identity.key_ranges) if changed else time.called
             with_references[stage] = attrs.evolve(
-                time, references=references.sent, changed_files=changed, called=called, letters=references.letters
+                time,
+                references=references.sent,
+                changed_files=changed,
+                called=called,
+                letter_files=references.letter_files,
             )
         return with_references
 
@@ -385,8 +389,6 @@ class RunningJob:
                 self.failed = results
                 with errors_of_stage(stage):
                     raise error_from(result.error)
-        for stage, references in self._references.items():
-            results[stage].merge(references.take_read())
         return results
 
     def _commit(

@@ -56,6 +56,7 @@ class StageRun:
         self.failed: list[RawEntry] = []
         """The trace of the last batch, if it failed."""
         self._codecs: dict[str, Codec[Any]] = {}
+        self._references: Mapping[str, bytes] = {}
         self._take(job)
         self._known = self._current = self._stored = with_structures({}, described(job))
         """State structures at the end of the script, in the current code, and in the stored state."""
@@ -67,7 +68,6 @@ class StageRun:
         """Function that returns the state after the last batch."""
         self._dependency_state: bytes | None = None
         self._letters = LetterCount()
-        self._references: Mapping[str, bytes] = {}
         self._read: set[str] = set()
         self._last_sources: list[str] = []
         self._returned = 0
@@ -235,7 +235,8 @@ class StageRun:
         if name != self.job.name:
             raise CheckpointError("of the snapshot", f"it belongs to the job {name!r}, not to {self.job.name!r}")
         self.take_over("of the snapshot", self.job, known)
-        check_returned("of the snapshot", self.job.sources, self._read, self._last_sources)
+        streams = {**self.job.stream_sources, **self.job.fed_sources}
+        check_returned("of the snapshot", streams, self._read, self._last_sources)
         self._current, self._stored = self._known, known
         self.placed = self._state
         return int(now)
@@ -281,7 +282,7 @@ class StageRun:
                 sources=sources,
                 clock=clock_fields(self.watermark, self._dependency_state, self._letters),
                 structures=self._known,
-                ever_read=sorted(self._read - self.job.fed_sources.keys()),
+                ever_read=sorted(self._read - self.job.fed_sources.keys() - self.job.table_sources.keys()),
                 files={
                     saved_name(name): ReferenceTable.of_bytes(of).to_text() for name, of in self._references.items()
                 },
@@ -292,6 +293,7 @@ class StageRun:
     def _take(self, job: Job) -> None:
         """Make a job the stage's current job."""
         self.job = job
+        self._references = {name: of for name, of in self._references.items() if job.retired.get(name) != "drop"}
         self._codecs |= {port: port_codec(job, port) for port in job.ports}
 
     def _undeliverable(self, encoded: Any) -> RawEntry:

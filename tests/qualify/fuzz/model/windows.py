@@ -330,18 +330,16 @@ class Counting(Windows):
         self.number += 1
         for events in self.open:
             events.append(Event(at, value, None))
-        for events in list(self.open):
-            is_full = len(events) == self.size
-            if is_full:
-                self.open.remove(events)
-            early = (self.early[0] == "count" and len(events) % self.early[1] == 0) or (
-                self.early[0] == "flag" and value.get("flag")
-            )
-            if is_full or early:
-                self.show(call, events, partial=not is_full)
+        if self.open and len(self.open[0]) == self.size:
+            self.show(call, self.open.pop(0), partial=False)
         while len(self.open) > self.most:
             self.show(call, self.open.pop(0), partial=True)
             call.increase(f"{self.component.name}.evicted")
+        for events in self.open:
+            if (self.early[0] == "count" and len(events) % self.early[1] == 0) or (
+                self.early[0] == "flag" and value.get("flag")
+            ):
+                self.show(call, events, partial=True)
         if self.is_empty():
             self.age = -math.inf
 
