@@ -163,9 +163,12 @@ class StateSpec(Spec, Generic[S]):
         """Return a subject's state in readable form, for example for assertions in tests."""
         return self.state_for(subject)._shown()  # type: ignore[attr-defined]
 
-    def shown_stored(self, key: Key, stored: Any) -> Any:
-        """Return a subject's stored state in readable form, including expired parts."""
-        return self.opened(key, stored, None)._shown()  # type: ignore[attr-defined]
+    def shown_stored(self, key: Key, stored: Any, subject: Subject | None = None) -> Any:
+        """Return a subject's stored state in readable form.
+
+        :param subject: the subject of a callback, to show what the callback sees; `None` to show expired parts, too
+        """
+        return self.opened(key, stored, subject)._shown()  # type: ignore[attr-defined]
 
     def assign(self, subject: Subject, value: Any) -> None:
         """Set a subject's state, for tests.

@@ -7,9 +7,20 @@ from typing import Any
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Fragile, Leaking, Mistake, Recorder, at, details, event, job
+from tests.conformance.handlers import (
+    SECOND,
+    EventHandler,
+    Fragile,
+    Leaking,
+    Mistake,
+    Recorder,
+    at,
+    details,
+    event,
+    job,
+)
 
-from amadou import KeyedEvent, MemorySink, MemorySource, Subject
+from amadou import KeyedEvent, MapSpec, MemorySink, MemorySource, Subject, ValueSpec
 from amadou_runtime import TestRun, run
 
 
@@ -32,6 +43,32 @@ def test_a_failing_event_undoes_only_its_own_state_timers_and_outputs(test_run: 
     assert (result.state("total", "k"), result.state("seconds", "k")) == (2, {1.0: "set", 3.0: "after"})
     assert [tuple(timer) for timer in result.timers("k")] == [(at(100), "fail"), (at(101), "")]
     assert sorted(result.keys()) == ["k", "third"]
+
+
+class Expiring(EventHandler):
+    """Remembers the values of the last ten seconds. The value `fail` fails."""
+
+    last = ValueSpec(str, default="none", ttl=10 * SECOND)
+    seconds = MapSpec(str, int, ttl=10 * SECOND)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        if event.value == "fail":
+            raise ValueError
+        self.last.state_for(subject).value = event.value
+        self.seconds.state_for(subject)[event.value] = 1
+
+
+@pytest.mark.rule(16)
+@pytest.mark.rule(19)
+@pytest.mark.parametrize(("second", "last", "seconds"), [(12, "b", {"b": 1}), (15, "none", {})])
+def test_a_dead_letter_shows_the_state_that_the_callback_sees(
+    test_run: MakeRun, second: int, last: str, seconds: dict[str, int]
+) -> None:
+    """All is still stored: a timer could see it."""
+    test = test_run(job(Expiring(), on_error="dead_letter"))
+    test.add_records([event(1, "a"), event(5, "b"), event(second, "fail")])
+    (dead_letter,) = test.run().dead_letters
+    assert dead_letter.state == {"last": last, "seconds": seconds}
 
 
 @pytest.mark.rule(19)

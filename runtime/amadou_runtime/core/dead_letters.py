@@ -158,7 +158,7 @@ class DeadLetters:
             timestamp=subject.timestamp,
             tag=subject.timer_tag,
             watermark=subject.watermark,
-            state={name: shown_state(self._specs.get(name), key, part) for name, part in state.items()},
+            state={name: shown_state(self._specs.get(name), key, part, subject) for name, part in state.items()},
             timers=[(from_micros(micros), tag) for micros, tag in timers],
         )
         encoded = self._encoded(letter)

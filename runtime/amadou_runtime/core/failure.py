@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import amadou
-from amadou import FailedBatch, Job, Timer, from_micros
+from amadou import FailedBatch, Job, Subject, Timer, from_micros
 from amadou.engine import clock_time, pack, redacted, unpack
 from amadou.errors import AmadouError, CallbackError, JobError
 from amadou.text import shortened, shown_error, shown_value, valid
@@ -115,15 +115,16 @@ def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
-def shown_state(spec: Any, key: Any, packed: bytes) -> Any:
+def shown_state(spec: Any, key: Any, packed: bytes, subject: Subject | None = None) -> Any:
     """Return packed state in readable form, as its spec shows it. If the conversion fails, return the state as stored.
 
     :param spec: the state's spec; `None` if the job no longer has this spec
+    :param subject: the subject of a callback, to show what the callback sees; `None` to show expired parts, too
     """
     stored: Any = packed
     try:
         stored = unpack(packed)
-        return stored if spec is None else spec.shown_stored(key, stored)
+        return stored if spec is None else spec.shown_stored(key, stored, subject)
     except Exception:  # the user's codec can fail; this failure may be the very error to report
         return stored
 

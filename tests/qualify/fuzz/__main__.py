@@ -146,9 +146,7 @@ class Fuzz:
         script = script_of(self.chosen.seed, number)
         if self.chosen.show:
             shown.say(f"script {number}\n{listing(script)}")
-        for store in self.stores:
-            if not can_run(store, script):
-                continue
+        for store in self.stores_of(number, script):
             with engine_on(store, spark) as engine:
                 result = outcome(script, self.rules, engine)
                 if result.left_out:
@@ -160,6 +158,12 @@ class Fuzz:
                     break
         self.steps += len(script.steps)
         self.covered.update(features_of(script))
+
+    def stores_of(self, number: int, script: Script) -> list[str]:
+        """Return the stores on which a script is run: on Spark, where a script takes seconds, one after the other."""
+        stores = [store for store in self.stores if can_run(store, script)]
+        on_spark = [store for store in stores if is_on_spark(store)]
+        return [*(store for store in stores if store not in on_spark), *on_spark[number % (len(on_spark) or 1) :][:1]]
 
     def show_failure(
         self, number: int, store: str, script: Script, result: Outcome, engine: dict[str, Any], shown: Shown

@@ -38,7 +38,6 @@ ALL = {
             "whether a test run that continues from a snapshot or savepoint, or after a restart, shows in-memory "
             "windows before its first batch",
         ),
-        Known("letter-state", False, "whether a dead letter shows state that has expired for its callback (19 b)"),
     )
 }
 

@@ -304,10 +304,8 @@ class CallModel:
         try:
             body()
         except Mistake:
-            if before.shown() != before.seen(self.now).shown():
-                self.meets("letter-state")
             key = KEYS.index(before.key)
-            shown = before.shown()
+            shown = before.seen(self.now).shown()
             letter = [self.callback, self.source, key, self.at, self.tag, self.watermark, shown]
             output.dead_letters.append(letter)
             self.begin(before)
