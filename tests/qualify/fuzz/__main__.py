@@ -2,8 +2,9 @@
 
 A job has several stages with windows, joins, references, lookups, timers and state with a ttl; its script has late and
 idle sources, restarts, crashes, snapshots, savepoints and random cuts into batches. Each script is made from the seed
-and its number, and run on each store. One that fails is made smaller, and shown with what differs and the command
-that repeats it. With --append and without --seed, the scripts after the last ones of the same engine are run.
+and its number, and run on each store of the embedded engine, or on one of Spark. One that fails is made smaller, and
+shown with what differs and the command that repeats it. With --append and without --seed, the scripts after the last
+ones of the same engine are run.
 
 Some faults are known, and some answers are open: scripts that depend on one are left out and counted, unless it is
 switched on with --with (see --known).
