@@ -58,6 +58,6 @@ def write_output(file: Path, text: str) -> None:
     :raises typer.BadParameter: the file cannot be written
     """
     try:
-        file.write_text(text)
+        file.write_text(text, "utf-8")
     except OSError as error:
         raise typer.BadParameter(f"{file} cannot be written: {error.strerror}", param_hint="--output") from error

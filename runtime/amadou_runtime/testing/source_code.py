@@ -1,19 +1,42 @@
 """Writes values as Python source code."""
 
+import ast
+import re
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from amadou.fields import fields_of, has_fields
 
+_LONGEST: Final = 60
+_LITERALS: Final = (str, int, float, bool, bytes, type(None))
 _HAVING = '''def having(value, **fields):
     """Set fields that the value's constructor does not accept, and return the value."""
     for name, field in fields.items():
         object.__setattr__(value, name, field)
     return value'''
+
+
+def comments(text: str) -> list[str]:
+    """Return text from data as lines of comments. What cannot be printed is escaped, so that nothing ends a comment."""
+    shown = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in text.splitlines())
+    return [f"# {line}".rstrip() for line in shown]
+
+
+def identifier(text: str) -> str:
+    """Return the lower-case ASCII letters and digits of text from data, for a name."""
+    return re.sub("[^a-z0-9]+", "_", text.lower()).strip("_")[:_LONGEST].strip("_")
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 class SourceCode:
@@ -37,7 +60,7 @@ class SourceCode:
         return list(self._helpers)
 
     def of(self, value: Any) -> str:
-        """Return an expression that creates a value. Types that need no special treatment are written with `repr`."""
+        """Return an expression that creates a value. What has no expression is written as text."""
         kind = type(value)
         if isinstance(value, Enum):
             return self._enum(value)
@@ -53,7 +76,8 @@ class SourceCode:
         if has_fields(kind):
             fields = {field.alias: getattr(value, field.name) for field in fields_of(kind) if field.alias is not None}
             return self._made(value, fields, [field.name for field in fields_of(kind) if field.alias is None])
-        return repr(value)
+        shown = repr(value)
+        return shown if kind in _LITERALS or _is_expression(shown) else repr(shown)
 
     def _enum(self, value: Enum) -> str:
         name = self._class(type(value))

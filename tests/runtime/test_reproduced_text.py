@@ -1,0 +1,116 @@
+"""Text from data is never code in the tests that `amadou reproduce` writes."""
+
+import ast
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec
+from amadou.engine import StateTable, pack
+from amadou_runtime import TestRun
+from amadou_runtime.core.samples import Samples
+from amadou_runtime.savepoint.block import Block
+from amadou_runtime.testing.reproduce import test_of_key as source_for_key
+from amadou_runtime.testing.reproduce import test_of_report as source_for_report
+from amadou_runtime.testing.source_code import SourceCode, comments
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
+CODE = '"""+str(sys.modules.setdefault("injected", sys))+"""'
+ODD = [
+    CODE,
+    f"\n{CODE[3:-3]}\n",
+    f"\r{CODE[3:-3]}",
+    "a\\N{x",
+    "²",
+    "",
+    "'",
+    "\x00",
+    "\x0c",
+    "\u2028x",
+    "\\",
+    "nan",
+    "#",
+]
+
+
+class Words(Handler):
+    last = ValueSpec(str, default="")
+
+    def key_event(self, record: tuple[str, str]) -> KeyedEvent[str]:
+        return KeyedEvent(record[0], NOON, record[1])
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        self.last.state_for(subject).value = event.value
+        raise ValueError(event.value)
+
+
+job = Job("words", Words(), {"in": MemorySource()}, {"dead_letters": MemorySink()}, on_error="dead_letter")
+
+
+def shape(source: str) -> str:
+    """Return what a test does, without its texts and its name."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node.value = ""
+        if isinstance(node, ast.FunctionDef):
+            node.name = "test"
+    return ast.dump(tree)
+
+
+def for_key(key: str, name: str, tag: str) -> str:
+    table = StateTable({key: pack(name)})
+    block = Block(0, 1, 1, {"last": table, f"not declared {name}": table}, ([key], [5], [tag or "tag"]))
+    origin = f"--key {key} state job.py"
+    return source_for_key(key, [block], job, "", "job.py:job", {}, Path("test_key.py"), origin, None)
+
+
+def for_letter(key: str, text: str) -> str:
+    result = TestRun(job).add_record((key, text)).run()
+    samples = Samples()
+    samples.add_letter(result.dead_letters[0])
+    return source_for_report(samples.dead_letters[0], job, {})
+
+
+def texts() -> Any:
+    return st.sampled_from(ODD) | st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts(), texts(), texts())
+@example(CODE, CODE, CODE)
+def test_a_test_with_the_state_of_a_key_is_the_same_for_any_text(key: str, name: str, tag: str) -> None:
+    assert shape(for_key(key, name, tag)) == shape(for_key("key", "name", "tag"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts(), texts())
+@example(CODE, CODE)
+def test_a_test_from_a_dead_letter_is_the_same_for_any_text(key: str, text: str) -> None:
+    assert shape(for_letter(key, text)) == shape(for_letter("key", "text"))
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_test_with_odd_text_runs_nothing_else(text: str) -> None:
+    for source in (for_key(text, text, text), for_letter(text, text)):
+        names: dict[str, Any] = {"__name__": "reproduced", "__file__": __file__}
+        exec(compile(source.replace("from job import job", f"from {__name__} import job"), "test.py", "exec"), names)
+        assert [name for name in names if name.startswith("test_")]
+    assert "injected" not in sys.modules
+
+
+def test_what_has_no_expression_is_written_as_text() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            return "__import__('os')"
+
+    assert ast.literal_eval(SourceCode().of([Odd(), 1, "a"])) == ["__import__('os')", 1, "a"]
+
+
+def test_comments_have_each_line_of_text() -> None:
+    assert comments("one\ntwo\x00\r\nnaïve\u2028x") == ["# one", "# two\\x00", "# naïve", "# x"]
