@@ -168,6 +168,12 @@ def test_late_events_that_open_a_session_near_a_closed_one_are_counted(settings:
     assert result.counters == ({"window.late_sessions": 1} if counted else {})
 
 
+def test_a_late_event_before_the_end_of_a_cut_session_is_only_late() -> None:
+    window = windowing(SessionWindow, 5 * SECOND, max_duration=7 * SECOND, allowed_lateness=SECOND)
+    run = TestRun(job(window)).add_records([event(0), event(5), event(10)]).add_watermark(at(10)).add_record(event(4))
+    assert run.run().counters == {"window.late": 1}
+
+
 def test_an_event_at_the_watermark_is_in_the_sliding_windows_that_end_there() -> None:
     run = TestRun(job(windowing(SlidingWindow, 10 * SECOND))).add_record(event(1)).end_batch()
     run.add_records([event(1), event(2)]).end_batch().add_records([event(2), event(3)])

@@ -101,11 +101,12 @@ class SessionWindow(WindowSpec[V_co]):
             if not self._is_open(micros, reached) and not self._is_near(open_before["open"], micros):
                 self._too_late(subject, event, just=self._is_open(micros, reached - 1))
                 return
-            if self._is_behind(micros, reached) and not self._is_within_gap(open_before["open"], micros):
-                subject.count(f"{self.name}{_LATE_SESSIONS}")
         if before is not None and micros < before:
             self.too_late(subject, event)
             return
+        is_behind = reached is not None and self._is_behind(micros, reached)
+        if is_behind and not self._is_within_gap(open_before["open"], micros):
+            subject.count(f"{self.name}{_LATE_SESSIONS}")
         if micros + self._gap > END_OF_TIME:
             raise self._out_of_time(event.timestamp)
         session = self._extended(part, sessions, micros, event)
