@@ -9,6 +9,7 @@ from amadou import Job, Key, KeyedEvent, ReferenceSpec
 from amadou.engine import ON_CHANGE, pack, unpack
 from amadou_runtime.core.events import Chunk, in_order
 from amadou_runtime.core.feeding import changed_events
+from amadou_runtime.core.inflating import inflated
 
 REFERENCES: Final = "references"
 """The directory of references in a checkpoint, and in a savepoint."""
@@ -158,8 +159,11 @@ class ReferenceTable:
 
     @classmethod
     def of_text(cls, text: str) -> "ReferenceTable":
-        """Return the table that `to_text` has converted."""
-        return cls.of_bytes(zlib.decompress(base64.b64decode(text)))
+        """Return the table that `to_text` has converted.
+
+        :raises ValueError: the text is damaged, or too large
+        """
+        return cls.of_bytes(inflated(base64.b64decode(text, validate=True)))
 
     @classmethod
     def of_bytes(cls, packed: bytes | None) -> "ReferenceTable":

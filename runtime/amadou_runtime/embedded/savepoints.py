@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from amadou import Job
 from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.core.references import ReferenceTable, is_reference, saved_name
+from amadou_runtime.core.references import ReferenceTable, saved_name
 from amadou_runtime.core.state_schema import Known, described, with_structures
 from amadou_runtime.core.watermark import Watermark
 from amadou_runtime.embedded.state import EmbeddedState, GroupState
@@ -84,9 +84,7 @@ def load_savepoint(job: Job, savepoint: Savepoint, engine: StatefulEngine) -> Jo
 
 def saved_tables(savepoint: Savepoint, job: Job) -> dict[str, ReferenceTable]:
     """Return the references that a savepoint contains, without those that the job drops, by name."""
-    files = [file.name for file in savepoint.manifest.files if is_reference(file.name)]
-    tables = {file.removeprefix(saved_name("")): ReferenceTable.of_text(savepoint.text(file)) for file in files}
-    return {name: table for name, table in tables.items() if job.retired.get(name) != "drop"}
+    return {name: table for name, table in savepoint.references() if job.retired.get(name) != "drop"}
 
 
 def state_of(savepoint: Savepoint, job: Job) -> EmbeddedState:

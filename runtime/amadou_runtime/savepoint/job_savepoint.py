@@ -21,7 +21,7 @@ from amadou_runtime.savepoint.manifest import (
     read_manifest,
     savepoint_path,
 )
-from amadou_runtime.savepoint.savepoint import Savepoint, new_savepoint
+from amadou_runtime.savepoint.savepoint import Savepoint, check_inside, new_savepoint
 
 _STAGES: Final = "stages"
 
@@ -45,6 +45,8 @@ class JobSavepoint:
 
     def _stage(self, name: str, id_: str) -> Savepoint:
         directory = _directory(self.directory, name)
+        for path in (name, f"{_STAGES}/{name}"):
+            check_inside(self.directory, path)
         found = Savepoint(directory) if directory.exists() else None
         if found is None or found.manifest.id != id_:
             damage = "is missing" if found is None else "belongs to another savepoint"

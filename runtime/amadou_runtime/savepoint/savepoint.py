@@ -6,17 +6,18 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any, Final, NoReturn
 
 import attrs
 
 from amadou import Component, Job, Key, from_micros
 from amadou.engine import sum_counts, unpack
-from amadou.errors import SavepointError
+from amadou.errors import AmadouError, SavepointError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_position
+from amadou_runtime.core.references import ReferenceTable, is_reference, saved_name
 from amadou_runtime.core.release import amadou_version
 from amadou_runtime.core.state_schema import Known, is_of_reference, shown_structure
 from amadou_runtime.core.watermark import NO_WATERMARK, Watermark
@@ -31,6 +32,20 @@ PARTIAL: Final = ".partial-"
 """Part of the name of a directory to which a savepoint is being written."""
 
 
+def check_inside(directory: Path, name: str) -> None:
+    """Check that a name in a manifest is a path inside the savepoint, without links.
+
+    :raises SavepointError: it is not
+    """
+    path = PurePath(name)
+    parts = {*path.parts, *PureWindowsPath(name).parts}
+    is_relative = bool(parts) and ".." not in parts and "\0" not in name and not path.is_absolute()
+    whole = directory.resolve()
+    if not is_relative or (whole / path).resolve() != whole / path:
+        why = f"{name!r} is not a file inside the savepoint, so its manifest has been changed. Use another savepoint"
+        raise SavepointError(str(directory), why)
+
+
 class Savepoint:
     """A savepoint of a job with one handler, or of a stage, to read.
 
@@ -42,6 +57,7 @@ class Savepoint:
         self.directory = savepoint_path(directory)
         self.manifest = _manifest(self.directory)
         for name, expected, _ in self._files():
+            check_inside(self.directory, name)
             try:
                 size = (self.directory / name).stat().st_size
             except OSError:
@@ -108,6 +124,19 @@ class Savepoint:
         """Return the text of a file of the savepoint."""
         return (self.directory / name).read_text("utf-8")
 
+    def references(self) -> Iterator[tuple[str, ReferenceTable]]:
+        """Yield the name and the entries of each reference.
+
+        :raises SavepointError: a file is damaged
+        """
+        for file in self.manifest.files:
+            if is_reference(file.name):
+                try:
+                    table = ReferenceTable.of_text(self.text(file.name))
+                except (ValueError, TypeError, AmadouError) as error:
+                    self._fail(f"the file {file.name} is damaged ({error})")
+                yield file.name.removeprefix(saved_name("")), table
+
     def source_files(self, source: str) -> dict[str, str]:
         """Return the texts of the files that Spark's built-in sources keep for a source, by name."""
         prefix = f"{self.manifest.sources[source]['log']}/"
@@ -124,7 +153,7 @@ class Savepoint:
                 yield from self._file(info).blocks(first, last)
 
     def _file(self, info: StateFileInfo) -> StateFile:
-        return StateFile(self.directory / _STATE / info.name, str(self.directory))
+        return StateFile(self.directory / f"{_STATE}/{info.name}", str(self.directory))
 
     def find(self, key: Key) -> list[Block]:
         """Return the blocks that contain a key, reduced to this key; also blocks with key-group state that may contain

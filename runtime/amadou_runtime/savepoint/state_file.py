@@ -17,6 +17,7 @@ import attrs
 
 from amadou.engine import pack, unpack
 from amadou.errors import AmadouError, SavepointError
+from amadou_runtime.core.inflating import inflated
 from amadou_runtime.savepoint.block import Block
 
 _MAGIC: Final = b"amadou1\n"
@@ -177,8 +178,8 @@ class StateFile:
             index = file.read(size)
             if zlib.crc32(index) != checksum:
                 raise ValueError("the checksum of its index is wrong")
-            return [Place(*place) for place in unpack(zlib.decompress(index))]
-        except (OSError, ValueError, TypeError, zlib.error, struct.error, AmadouError) as error:
+            return [Place(*place) for place in unpack(inflated(index))]
+        except (OSError, ValueError, TypeError, struct.error, AmadouError) as error:
             self._fail(str(error), error)
 
     def _block(self, file: IO[bytes], place: Place) -> Block:
@@ -187,8 +188,8 @@ class StateFile:
             data = file.read(place.size)
             if len(data) != place.size or zlib.crc32(data) != place.checksum:
                 raise ValueError(f"the checksum of the block at {place.offset} is wrong")
-            return Block.unpack(place.first, place.last, place.keys, zlib.decompress(data))
-        except (OSError, ValueError, TypeError, zlib.error, AmadouError) as error:
+            return Block.unpack(place.first, place.last, place.keys, inflated(data))
+        except (OSError, ValueError, TypeError, AmadouError) as error:
             self._fail(str(error), error)
 
     def _fail(self, damage: str, cause: Exception | None = None) -> NoReturn:

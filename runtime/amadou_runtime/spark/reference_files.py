@@ -27,7 +27,6 @@ from amadou_runtime.core.references import (
     REFERENCES,
     Columns,
     ReferenceTable,
-    is_reference,
     new_tables,
     notifies_keys,
     saved_name,
@@ -306,11 +305,8 @@ def saved_references(files: Files, stage: str, batch: int | None) -> Iterator[tu
 
 def load_references(files: Files, stage: str, savepoint: Savepoint) -> None:
     """Write the references in the savepoint of a stage to a checkpoint, as of batch 0."""
-    for file in savepoint.manifest.files:
-        if is_reference(file.name):
-            table = ReferenceTable.of_text(savepoint.text(file.name))
-            name = qualified(stage, file.name.removeprefix(saved_name("")))
-            _write(files, f"{REFERENCES}/{name}/0-{_ALL}", _packed(table.columns()))
+    for name, table in savepoint.references():
+        _write(files, f"{REFERENCES}/{qualified(stage, name)}/0-{_ALL}", _packed(table.columns()))
 
 
 def drop_references(files: Files, job: Job) -> None:

@@ -17,7 +17,6 @@ from amadou.errors import AmadouError, LoadError, SavepointError, StateDecodeErr
 from amadou.text import qualified
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.keying import Keying, key_event_of
-from amadou_runtime.core.references import ReferenceTable, is_reference, saved_name
 from amadou_runtime.core.state_schema import shown_structure
 from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.fitting import check_fits, check_stages
@@ -158,12 +157,9 @@ class _Reading:
 
     def read_references(self) -> None:
         """Read the entries of references."""
-        for file in self._savepoint.manifest.files:
-            if not is_reference(file.name):
-                continue
-            name = file.name.removeprefix(saved_name(""))
+        for name, table in self._savepoint.references():
             result, spec = self._of(name), self._job.references.get(name)
-            for key, packed in ReferenceTable.of_text(self._savepoint.text(file.name)).items():
+            for key, packed in table.items():
                 result.entries += 1
                 if spec is None:
                     continue

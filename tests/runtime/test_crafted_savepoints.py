@@ -1,0 +1,142 @@
+"""Savepoints from somebody else, with right checksums: nothing outside is read or written, and nothing is too large."""
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from tests.commands import amadou
+from tests.conformance.handlers import EventHandler, event, job
+
+from amadou import Job, KeyedEvent, ReferenceSpec, SinkSpec, Subject, ValueSpec
+from amadou.errors import SavepointError
+from amadou_runtime import TestRun, run
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, StagesManifest
+from amadou_runtime.savepoint.savepoint import Savepoint
+
+
+class Counting(EventHandler):
+    counts = ValueSpec(int, default=0)
+    limits = ReferenceSpec(str, int, source="limits")
+    out = SinkSpec(int)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.counts.state_for(subject).value += 1
+
+
+def counting() -> Job:
+    return job(Counting(), "events", "limits")
+
+
+@pytest.fixture
+def savepoint(tmp_path: Path) -> Path:
+    test = TestRun(counting()).add_record(event(1, 5, "DE"), "limits").add_record(event(1, "x"), "events")
+    test.run()
+    test.savepoint(tmp_path / "saved")
+    (tmp_path / "outside.txt").write_text("secret")
+    return tmp_path / "saved"
+
+
+def crafted(directory: Path, change: Callable[[Any], Any]) -> None:
+    """Change a manifest, and compute its checksum again."""
+    (directory / MANIFEST).write_text(change(JobSavepoint(directory).manifest).to_json())
+
+
+def with_file(name: str, content: bytes) -> Callable[[Manifest], Manifest]:
+    info = FileInfo(name, len(content), hashlib.sha256(content).hexdigest())
+    return lambda manifest: attrs.evolve(manifest, files=[*manifest.files, info])
+
+
+def with_state_file(name: str) -> Callable[[Manifest], Manifest]:
+    def change(manifest: Manifest) -> Manifest:
+        infos = [attrs.evolve(info, name=name) for info in manifest.state_files]
+        return attrs.evolve(manifest, state_files=infos)
+
+    return change
+
+
+OUTSIDE = [
+    "../outside.txt",
+    "/etc/passwd",
+    "state/../../outside.txt",
+    "..\\outside.txt",
+    "..",
+    "",
+    "a\0b",
+    "link",
+    "in/x",
+]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_file_outside_of_a_savepoint_is_refused_by_each_command(
+    savepoint: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (savepoint / "link").symlink_to(tmp_path / "outside.txt")
+    (tmp_path / "x").write_text("secret")
+    (savepoint / "in").symlink_to(tmp_path, target_is_directory=True)
+    crafted(savepoint, with_file(name, b"secret"))
+    problem = "is not a file inside the savepoint, so its manifest has been changed"
+    with pytest.raises(SavepointError, match=problem):
+        Savepoint(savepoint)
+    with pytest.raises(SavepointError, match=problem):
+        TestRun(counting(), savepoint=savepoint)
+    with pytest.raises(SavepointError, match=problem):
+        run(counting(), engine="embedded", from_savepoint=str(savepoint))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text("")
+    for arguments in (["savepoint", "--verify", "saved"], ["state", "import", "rows.jsonl", "new", "--into", "saved"]):
+        ran = amadou(*arguments)
+        assert ran.exit_code == 1
+        assert problem in " ".join(ran.output.split())
+        assert "Traceback" not in ran.output
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["../../outside.txt", "/etc/passwd"])
+def test_a_state_file_outside_of_a_savepoint_is_refused(savepoint: Path, name: str) -> None:
+    crafted(savepoint, with_state_file(name))
+    with pytest.raises(SavepointError, match=r"is not a file inside the savepoint|state//etc/passwd is missing"):
+        Savepoint(savepoint)
+
+
+@pytest.mark.parametrize("name", ["../../saved", "/etc", ".."])
+def test_a_stage_outside_of_a_savepoint_is_refused(savepoint: Path, name: str, tmp_path: Path) -> None:
+    manifest = Savepoint(savepoint).manifest
+    shared = {each.name: getattr(manifest, each.name) for each in attrs.fields(StagesManifest) if each.name != "stages"}
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / MANIFEST).write_text(StagesManifest(**shared, stages={name: manifest.id}).to_json())
+    with pytest.raises(SavepointError, match="is not a file inside the savepoint"):
+        JobSavepoint(tmp_path / "job")
+
+
+def bomb(size: int) -> bytes:
+    compressing = zlib.compressobj()
+    return b"".join(compressing.compress(bytes(1 << 20)) for _ in range(size >> 20)) + compressing.flush()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (bomb(256 << 20), "it decompresses to more than 67,108,864 bytes"),
+        (zlib.compress(b"x" * 1000)[:-8], "its compressed data is cut"),
+        (b"no zlib", "incorrect header check"),
+        (zlib.compress(b"no msgpack"), ""),
+    ],
+)
+def test_a_damaged_or_too_large_file_of_a_reference_is_an_error(savepoint: Path, content: bytes, problem: str) -> None:
+    text = base64.b64encode(content)
+
+    def change(manifest: Manifest) -> Manifest:
+        info = FileInfo("references/limits", len(text), hashlib.sha256(text).hexdigest())
+        return attrs.evolve(manifest, files=[info if file.name == info.name else file for file in manifest.files])
+
+    crafted(savepoint, change)
+    (savepoint / "references" / "limits").write_bytes(text)
+    with pytest.raises(SavepointError, match=rf"the file references/limits is damaged \(.*{problem}"):
+        TestRun(counting(), savepoint=savepoint)
