@@ -33,6 +33,7 @@ from amadou import (
     Subject,
     hookimpl,
 )
+from amadou._secret import _revealing
 from amadou.errors import CheckpointError
 from amadou_plugins.connectors import MemorySource
 from amadou_plugins.console import Console, _biggest_keys
@@ -762,6 +763,40 @@ def test_no_page_shows_a_secret() -> None:
             assert "***" in Browser(console).get(path)
     finally:
         console.amadou_run_ended(run, RunSummary("a"))
+
+
+@pytest.mark.parametrize("secret", ["2025", "status", "running", "null", "true", 'pä"ss\\', "0000", "counters", "***"])
+def test_a_secret_that_looks_like_something_else_is_hidden_in_texts_only(secret: str) -> None:
+    console, run = Console(), Run("abc", job_named("a"), "spark", "/place")
+    console.amadou_run_started(run)
+    _revealing.clear()
+    try:
+        console.amadou_batch_completed(run, attrs.evolve(report(0), dead_letters=[letter("before")]))
+        browser = Browser(console)
+        paths = ("overview", "charts", "pipeline", "letters", "batches")
+        before = {path: browser.document(path) for path in paths}
+        Secret(secret)
+        for path in paths:
+            assert fields_of(browser.document(path)) == fields_of(before[path])
+        found = attrs.evolve(letter(f"no {secret} here"), shown=secret, traceback=f"{secret}!")
+        console.amadou_batch_completed(run, attrs.evolve(report(1), dead_letters=[found]))
+        (shown,) = [each for each in browser.document("letters")["dead_letters"] if each["id"] == "1-0"]
+        assert (shown["error"], shown["shown"], shown["traceback"]) == ("no *** here", "***", "***!")
+        overview = browser.document("overview")
+        assert (overview["status"], overview["engine"], overview["totals"]["counters"]) == ("running", "spark", {})
+        assert datetime.fromisoformat(overview["started"])
+        for page in ("/", "/letters", "/pipeline", "/batches", "/letters/1-0"):
+            assert browser.get(page)
+    finally:
+        _revealing.clear()
+        console.amadou_run_ended(run, RunSummary("a"))
+
+
+def fields_of(document: Any) -> Any:
+    """Return the fields of a document, without values."""
+    if isinstance(document, dict):
+        return {name: fields_of(value) for name, value in document.items()}
+    return [fields_of(each) for each in document] if isinstance(document, list) else None
 
 
 def test_answers_are_bounded() -> None:

@@ -1,5 +1,6 @@
 """The documents of the API: reports as values that can be written as JSON."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
@@ -12,12 +13,39 @@ from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEvent
 from amadou.text import qualified, redacted
 
 _MOST_PARTITIONS: Final = 1_000
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_WORDS: Final = frozenset({"status", "engine", "unit", "outcome"})
+"""Fields with words of the API."""
+_BY_NAME: Final = frozenset(
+    {
+        *(field.name for field in attrs.fields(Counts)),
+        *("callback_calls", "callback_seconds", "down", "ports", "sources", "stage_seconds", "stages", "state"),
+    }
+)
+"""Fields that can have a value for each of several things in the job, by name."""
 
 
 def shown(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document as JSON has it, with secrets hidden."""
-    found: dict[str, Any] = orjson.loads(redacted(orjson.dumps(document).decode()))
+    """Return a document as JSON has it, with secrets hidden in its texts. Names of fields, times and words of the API stay
+    as they are, whatever the secrets are.
+    """
+    found: dict[str, Any] = _hidden(orjson.loads(orjson.dumps(document)), "")
     return found
+
+
+def _hidden(value: Any, field: str) -> Any:
+    """
+    :param field: the field that has the value; empty if the value has the name of something in the job
+    """
+    if isinstance(value, str):
+        return value if field in _WORDS or _TIME.fullmatch(value) else redacted(value)
+    if isinstance(value, list):
+        return [_hidden(each, "") for each in value]
+    if not isinstance(value, dict):
+        return value
+    if field in _BY_NAME:
+        return {redacted(name): _hidden(each, "") for name, each in value.items()}
+    return {name: _hidden(each, name) for name, each in value.items()}
 
 
 def counts_document(counts: Counts) -> dict[str, Any]:
