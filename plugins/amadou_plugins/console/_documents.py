@@ -26,8 +26,8 @@ _BY_NAME: Final = frozenset(
 
 
 def shown(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document as JSON has it, with secrets hidden in its texts. Names of fields, times and words of the API stay
-    as they are, whatever the secrets are.
+    """Return a document as JSON has it, with secrets hidden in its texts. Names of fields, times and words of the API
+    stay as they are, whatever the secrets are.
     """
     found: dict[str, Any] = _hidden(orjson.loads(orjson.dumps(document)), "")
     return found
