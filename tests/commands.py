@@ -1,5 +1,6 @@
 """Runs the command `amadou` in this process."""
 
+import typer.rich_utils  # noqa: F401 - it decides on colours when it is imported, and pytester sets PY_COLORS
 from typer.testing import CliRunner, Result
 
 from amadou_runtime.command.cli import app

@@ -60,6 +60,15 @@ def with_state_file(name: str) -> Callable[[Manifest], Manifest]:
     return change
 
 
+def test_an_empty_savepoint_says_so(tmp_path: Path) -> None:
+    test = TestRun(counting())
+    test.savepoint(tmp_path / "empty")
+    crafted(tmp_path / "empty", lambda manifest: attrs.evolve(manifest, batch=None))
+    ran = amadou("savepoint", "--verify", str(tmp_path / "empty"))
+    assert ran.exit_code == 0
+    assert "empty is empty: the job has not completed a batch yet" in " ".join(ran.output.split())
+
+
 OUTSIDE = [
     "../outside.txt",
     "/etc/passwd",

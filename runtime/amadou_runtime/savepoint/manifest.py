@@ -141,6 +141,8 @@ class StagesManifest:
 
 
 JobManifest: TypeAlias = Manifest | StagesManifest
+EMPTY: Final = "is empty: the job has not completed a batch yet, so a run from it begins without state"
+"""What is said of a savepoint without a batch."""
 
 
 def read_manifest(directory: Path) -> JobManifest:
