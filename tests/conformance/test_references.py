@@ -690,6 +690,7 @@ def test_a_reprocessed_batch_sees_the_same_rows_of_a_table(
     ]
 
 
+@pytest.mark.qualify  # test_reference_entries_survive_restarts_and_crashes has this for test runs on Spark
 @pytest.mark.spark
 def test_reference_entries_survive_a_restart_on_spark(spark: Any, tmp_path: Path) -> None:
     """Rules b and 20: files of changes, and the file with all entries that replaces them."""

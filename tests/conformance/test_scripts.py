@@ -266,6 +266,7 @@ def test_random_scripts_give_the_results_of_the_model_on_each_store(script: Scri
         assert results_of_engine(script) == results_of_model(script)
 
 
+@pytest.mark.qualify  # scripts/qualify fuzz runs more random scripts on Spark
 @pytest.mark.spark
 @settings(
     max_examples=3,
