@@ -149,3 +149,34 @@ def test_a_damaged_or_too_large_file_of_a_reference_is_an_error(savepoint: Path,
     (savepoint / "references" / "limits").write_bytes(text)
     with pytest.raises(SavepointError, match=rf"the file references/limits is damaged \(.*{problem}"):
         TestRun(counting(), savepoint=savepoint)
+
+
+@pytest.mark.parametrize("key", ["{[]:1}", "'\\ud800'", "\ud800", "(1," * 600, "(" * 5000, "True", "1.5", "[1]"])
+def test_a_text_that_is_no_key_is_not_found(savepoint: Path, key: str) -> None:
+    ran = amadou("state", "show", str(savepoint), key)
+    assert (ran.exit_code, "Traceback" in ran.output) == (1, False)
+    assert isinstance(ran.exception, SystemExit)
+
+
+ROWS = [
+    (b'{"key": "x", "timers": [1]}', "row 1 cannot be imported"),
+    (b'{"key": "x", "timers": [["2025-01-01T00:00:00Z"]]}', "row 1 cannot be imported"),
+    (b'{"key": true, "spec": "counts", "value": 1}', "row 1 cannot be imported"),
+    (b'{"key": {"$decimal": "x"}, "spec": "counts", "value": 1}', "row 1 cannot be imported"),
+    (b'{"key": "x", "spec": "limits", "value": 1}', "no state named 'limits' (known: counts)"),
+    (b'{"key": "\xff", "spec": "counts"}', "line 1 is not JSON"),
+    (b'{"key": ' + b"[" * 100_000, "line 1 is not JSON"),
+    (b"[1]", "row 1 cannot be imported"),
+]
+
+
+@pytest.mark.parametrize(("row", "problem"), ROWS)
+def test_a_row_that_cannot_be_imported_is_an_error(
+    savepoint: Path, row: bytes, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_bytes(row + b"\n")
+    ran = amadou("state", "import", "rows.jsonl", "new", "--into", "saved")
+    assert (ran.exit_code, "Traceback" in ran.output) == (1, False)
+    assert isinstance(ran.exception, SystemExit)
+    assert problem in " ".join(ran.output.split())

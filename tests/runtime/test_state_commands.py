@@ -403,7 +403,7 @@ def test_state_import_changes_adds_and_removes_entries(shop: Path) -> None:
         ({"key": "a", "spec": "item"}, "it has neither a value nor timers"),
         ({"key": "a", "timers": [["noon", ""]]}, "'noon' is not a time in ISO format"),
         ({"key": {"$what": 1}, "timers": []}, "cannot be read (KeyError"),
-        ({"key": 1.5, "timers": []}, "1.5 is not a key"),
+        ({"key": 1.5, "timers": []}, "the key 1.5 has type float"),
     ],
 )
 def test_the_error_for_a_row_that_cannot_be_imported_names_the_problem(shop: Path, row: Any, problem: str) -> None:

@@ -87,12 +87,12 @@ def rows_in(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _from_lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 try:
                     yield json.loads(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise LoadError(str(path), f"line {number} is not JSON ({error})") from error
 
 
@@ -103,9 +103,19 @@ def _from_parquet(path: Path) -> Iterator[dict[str, Any]]:
     except pa.ArrowException as error:
         raise LoadError(str(path), f"this is not a Parquet file ({error})") from error
     with file:
-        for batch in file.iter_batches(_ROWS):
-            for columns in batch.to_pylist():
-                row = {name: value for name, value in columns.items() if value is not None}
-                if not row.pop("key_is_text", True):
-                    row["key"] = json.loads(row["key"])
-                yield row | {name: json.loads(row[name]) for name in _AS_TEXT if name in row}
+        try:
+            rows = (row for batch in file.iter_batches(_ROWS) for row in batch.to_pylist())
+            for number, columns in enumerate(rows, 1):
+                yield _row_of(path, number, columns)
+        except pa.ArrowException as error:
+            raise LoadError(str(path), f"the file is damaged ({error})") from error
+
+
+def _row_of(path: Path, number: int, columns: Mapping[str, Any]) -> dict[str, Any]:
+    row = {name: value for name, value in columns.items() if value is not None}
+    try:
+        if not row.pop("key_is_text", True):
+            row["key"] = json.loads(row["key"])
+        return row | {name: json.loads(row[name]) for name in _AS_TEXT if name in row}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise LoadError(str(path), f"row {number} is not as amadou state export writes it ({error})") from error

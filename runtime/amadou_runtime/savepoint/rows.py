@@ -11,7 +11,7 @@ from typing import IO, Any
 import attrs
 
 from amadou import Job, Key
-from amadou.engine import StateTable, pack
+from amadou.engine import StateTable, check_key, pack
 from amadou.errors import AmadouError, SavepointError
 from amadou.event_time import to_micros
 from amadou_runtime.core.key_group import KeyGroup
@@ -118,8 +118,10 @@ class Importer:
             for number, row in enumerate(rows, 1):
                 try:
                     group = key_group(self._change(row).key, self._groups)
-                except (NotReadableError, AmadouError) as error:
+                except (NotReadableError, AmadouError, TypeError, ValueError, ArithmeticError, LookupError) as error:
                     raise RowError(f"row {number} cannot be imported: {error}") from error
+                except RecursionError as error:
+                    raise RowError(f"row {number} cannot be imported: it is nested too deeply") from error
                 if group not in files:
                     paths[group] = directory / str(group)
                     files[group] = stack.enter_context(paths[group].open("w", encoding="utf-8"))
@@ -134,8 +136,7 @@ class Importer:
         if not isinstance(row, Mapping) or "key" not in row:
             raise NotReadableError("it has no key")
         key = from_tagged(row["key"])
-        if not isinstance(key, str | int | bytes | tuple):
-            raise NotReadableError(f"{key!r} is not a key")
+        check_key(key)
         if "timers" in row:
             return _Change(key, None, timers=[(micros_of(time), str(tag)) for time, tag in row["timers"]])
         name = row.get("spec")

@@ -3,13 +3,15 @@
 import ast
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 import attrs
 
 from amadou import Component, Job, Key
-from amadou.engine import unpack_all
+from amadou.engine import check_key, pack, unpack_all
+from amadou.errors import AmadouError
 from amadou.event_time import from_micros
 from amadou.text import shortened
 from amadou_runtime.core.failure import shown_state
@@ -216,13 +218,14 @@ def key_document(found: KeyState, state: StoredState) -> dict[str, Any]:
 
 def keys_named(text: str) -> Iterator[Key]:
     """Yield the keys that a text can mean: the text itself, and the Python literal."""
-    yield text
-    try:
-        literal = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return
-    if isinstance(literal, str | int | bytes | tuple):
-        yield literal
+    found: list[Any] = [text]
+    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        found.append(ast.literal_eval(text))
+    for key in found:
+        with suppress(AmadouError, UnicodeError):  # it cannot be a key
+            check_key(key)
+            pack(key)
+            yield key
 
 
 def find_key(state: StoredState, text: str, job: Job | None) -> KeyState | None:
