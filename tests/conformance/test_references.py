@@ -882,3 +882,23 @@ def test_a_job_with_a_table_moves_between_engines(spark: Any, tmp_path: Path) ->
     on_spark = [("a", ["a", "b", "c"], [3, None, 4]), ("b", None, 2)]
     embedded = [("a", ["c"], [5]), ("b", ["c"], [5]), ("c", 5, 2)]
     assert sorted(seen(tmp_path), key=str) == sorted([("a", 1, 2), *on_spark, *embedded], key=str)
+
+
+def test_after_a_flush_the_watermark_before_it_counts_in_a_test_run_from_a_snapshot() -> None:
+    """Rule d."""
+    test = (
+        TestRun(job(Watcher())).add_record(event(1, "watch"), "events").add_record(event(100, "x", "other"), "events")
+    )
+    test.end_batch().run(flush=True)
+    for after in (test, TestRun(job(Watcher()), snapshot=test.snapshot())):
+        result = after.add_record(rule(50, "a", 1), "rules").run()
+        assert [each[-1] for each in changes_of(result)] == [at(100)]
+
+
+def test_a_test_run_from_a_savepoint_of_a_job_with_a_table_has_snapshots(tmp_path: Path) -> None:
+    first = TestRun(table_job(tmp_path)).add_record(("a", 1), "limits").end_batch()
+    first.run()
+    first.savepoint(tmp_path / "saved")
+    second = TestRun(table_job(tmp_path), savepoint=tmp_path / "saved")
+    third = TestRun(table_job(tmp_path), snapshot=second.snapshot()).add_record({"name": "a", "second": 1}, "events")
+    assert third.run().records("seen") == [("a", 1, 1)]
