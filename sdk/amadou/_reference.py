@@ -11,11 +11,11 @@ from typing_extensions import TypeForm
 from amadou._codec import codec_for
 from amadou._connector import Source
 from amadou._encoding import Envelope, pack, unpack
-from amadou._spec import MISSING, Spec, shown
-from amadou._state_spec import Migrate, check_version, structure_with
+from amadou._spec import MISSING, shown
+from amadou._state_spec import Migrate, VersionedSpec
 from amadou._subject import Subject
 from amadou._value import ValueSpec
-from amadou.errors import ReferenceKeyError, SpecError, StateDecodeError
+from amadou.errors import ReferenceKeyError, SpecError
 
 ON_CHANGE: Final = "on_reference_changed"
 """Name of the callback for keys that watch a reference."""
@@ -27,7 +27,7 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 
-class ReferenceSpec(Spec, Generic[K, V]):
+class ReferenceSpec(VersionedSpec, Generic[K, V]):
     """A mapping that all keys read, and that the events of a source update, such as rules or exchange rates::
 
         class Alerts(Handler):
@@ -62,6 +62,7 @@ class ReferenceSpec(Spec, Generic[K, V]):
 
     _usage = _removal = "get(subject, …)"
     _functions = ("encode_key", "_encode", "_decode")
+    _noun = "entry"
 
     def __init__(
         self,
@@ -78,10 +79,10 @@ class ReferenceSpec(Spec, Generic[K, V]):
         self.key_type: Any = key_type
         self.type: Any = type
         self.source = source
-        check_version(version, migrate)
         self._name = name
         self.version = version
         self._migrate = migrate
+        self._check_version()
         self.watching = ValueSpec(bool, default=False, name=None if name is None else name + _WATCHING)
         """The state with the keys that watch the reference."""
         self._defer()
@@ -101,7 +102,7 @@ class ReferenceSpec(Spec, Generic[K, V]):
 
     def encode_value(self, value: V) -> bytes:
         """Return the stored form of a value."""
-        encoded = self._encode(value)
+        encoded = self.encode_part(value)
         return pack(Envelope(self.version, False, encoded) if self.version else encoded)
 
     def _decoded(self, key: Any, packed: bytes) -> V:
@@ -112,21 +113,13 @@ class ReferenceSpec(Spec, Generic[K, V]):
         stored = unpack(packed)
         version, _, encoded = stored if type(stored) is Envelope else (0, False, stored)
         if version > self.version:
-            mismatch = f"the entry has version {version}, but the spec has version {self.version}"
-            advice = f"set the spec's version={version} and migrate= again"
-            raise StateDecodeError(encoded, self.type, mismatch, self.name, key, advice)
+            raise self.newer(encoded, version, key)
+        if version < self.version:
+            encoded = self.migrated(encoded, version, key)
         try:
-            if version < self.version:
-                assert self._migrate is not None
-                encoded = self._encode(self._migrate(encoded, version))
             return self._decode(encoded)  # type: ignore[no-any-return]
         except Exception as error:
-            why = error.why if isinstance(error, StateDecodeError) else f"{type(error).__name__}: {error}"
-            failed = StateDecodeError(encoded, self.type, why, self.name, key)
-            if version < self.version:
-                why = f"migrate= failed for version {version}: {why}"
-                failed = StateDecodeError(encoded, self.type, why, self.name, key, "fix migrate=")
-            raise failed.with_traceback(error.__traceback__) from error  # the traceback shows the lines of migrate=
+            raise self.unreadable(error, encoded, self.type, key) from error
 
     def __getitem__(self, at: tuple[Subject, K]) -> V:
         """Return the value of an entry: ``self.rules[subject, "limit"]``.
@@ -185,15 +178,16 @@ class ReferenceSpec(Spec, Generic[K, V]):
         """Return entries by key."""
         return {key: self._decoded(key, packed) for key, packed in table.items()}
 
-    def version_of(self, packed: bytes) -> int:
-        """Return the version of a stored value."""
-        stored = unpack(packed)
-        return stored.version if type(stored) is Envelope else 0
+    def encode_part(self, value: V) -> Any:
+        return self._encode(value)
+
+    def _shown_part(self) -> Any:
+        return self.type
 
     def structure(self) -> dict[str, Any]:
         """Return a description of the stored entries; see `StateSpec.structure`."""
-        parts = {"key": (self.key_type, None), "value": (self.type, None)}
-        return {**structure_with(self, self.version, **parts), "kind": "ReferenceSpec", "source": self.source}
+        structure = self._structure_of(key=(self.key_type, None), value=(self.type, None))
+        return {**structure, "kind": ReferenceSpec.__name__, "source": self.source}
 
     def check(self) -> None:
         codec_for(self.key_type)

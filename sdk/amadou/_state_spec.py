@@ -79,7 +79,74 @@ class ExpiringParts(ExpiringState):
         return bool(self._since > self._expired_at)
 
 
-class StateSpec(Spec, Generic[S]):
+class VersionedSpec(Spec):
+    """Base class of specs whose stored values can have an older version."""
+
+    version: int
+    _migrate: Migrate | None
+    _noun = "state"
+    """What messages call a stored value."""
+
+    def _check_version(self) -> None:
+        if type(self.version) is not int or self.version < 0:
+            raise SpecError(f"version must be a non-negative integer, not {self.version!r}")
+        if (self.version > 0) != (self._migrate is not None):
+            raise SpecError("version= and migrate= go together: set both, with a version above 0, or neither")
+
+    def is_older(self, stored: Any) -> bool:
+        """Return `True` if a stored value has an older version."""
+        return (stored.version if type(stored) is Envelope else 0) < self.version
+
+    def newer(self, encoded: Any, version: int, key: Key) -> StateDecodeError:
+        """Return the error for a stored value of a newer version."""
+        mismatch = f"the {self._noun} has version {version}, but the spec has version {self.version}"
+        advice = f"set the spec's version={version} and migrate= again"
+        return StateDecodeError(encoded, self._shown_part(), mismatch, self.name, key, advice)
+
+    def unreadable(self, error: Exception, encoded: Any, type_: Any, key: Key) -> StateDecodeError:
+        """Return the error for a stored value that could not be decoded.
+
+        :param error: the codec's exception
+        """
+        why = error.why if isinstance(error, StateDecodeError) else f"{type(error).__name__}: {error}"
+        return StateDecodeError(encoded, type_, why, self.name, key)
+
+    def migrated(self, part: Any, version: int, key: Key) -> Any:
+        """Return the encoded form of a stored value of an older version."""
+        assert self._migrate is not None
+        try:
+            return self.encode_part(self._migrate(part, version))
+        except Exception as error:
+            why = f"migrate= failed for version {version}: {type(error).__name__}: {error}"
+            failed = StateDecodeError(part, self._shown_part(), why, self.name, key, "fix migrate=")
+            raise failed.with_traceback(error.__traceback__) from error  # the traceback shows the lines of migrate=
+
+    def encode_part(self, value: Any) -> Any:
+        """Return the encoded form of a value."""
+        raise NotImplementedError
+
+    def _shown_part(self) -> Any:
+        """Return the type of a value."""
+        raise NotImplementedError
+
+    def _structure_of(self, **parts: tuple[Any, Any]) -> dict[str, Any]:
+        """Return the structure of a spec; see `StateSpec.structure`.
+
+        :param parts: the type and the codec of each part, by name
+        """
+        structure = {"kind": type(self).__name__, "version": self.version}
+        if not parts:
+            return structure
+        from amadou._structure import structure_of  # importing cattrs takes as long as all other imports together
+
+        structures = {
+            name: structure_of(type_) if codec is None else {"is": "codec", "classes": {}}
+            for name, (type_, codec) in parts.items()
+        }
+        return {**structure, "shown": self.shown_type(), "parts": structures}
+
+
+class StateSpec(VersionedSpec, Generic[S]):
     """Base class of specs that declare named state, stored per subject.
 
     State consists of parts: a single value, the values of a map or the items of a list. Each part expires separately,
@@ -93,7 +160,6 @@ class StateSpec(Spec, Generic[S]):
     _operators: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Operators that users may apply to the spec by mistake, with the correct code for a subject's state."""
     ttl: timedelta | None
-    version: int
     has_timers = False
     """`True` for a spec that has timers; see `Component`."""
     counts_expired = False
@@ -206,9 +272,7 @@ class StateSpec(Spec, Generic[S]):
         """
         version, had_ttl, encoded = stored if type(stored) is Envelope else (0, False, stored)
         if version > self.version:
-            mismatch = f"the state has version {version}, but the spec has version {self.version}"
-            advice = f"set the spec's version={version} and migrate= again"
-            raise StateDecodeError(encoded, self._shown_part(), mismatch, self.name, key, advice)
+            raise self.newer(encoded, version, key)
         changed = False
         if encoded is not MISSING and version < self.version:
             if had_ttl and self.ttl is not None and subject is not None and (since := subject._batch.since) is not None:
@@ -230,37 +294,12 @@ class StateSpec(Spec, Generic[S]):
     def _converted(self, encoded: Any, had_ttl: bool, convert: Callable[[Any], Any]) -> Any:
         return self._each_part(encoded, (lambda part: [part[0], convert(part[1])]) if had_ttl else convert)
 
-    def unreadable(self, error: Exception, encoded: Any, type_: Any, key: Key) -> StateDecodeError:
-        """Return the error for a subject's state that could not be decoded.
-
-        :param error: the codec's exception
-        """
-        why = error.why if isinstance(error, StateDecodeError) else f"{type(error).__name__}: {error}"
-        return StateDecodeError(encoded, type_, why, self.name, key)
-
-    def migrated(self, part: Any, version: int, key: Key) -> Any:
-        assert self._migrate is not None
-        try:
-            return self.encode_part(self._migrate(part, version))
-        except Exception as error:
-            why = f"migrate= failed for version {version}: {type(error).__name__}: {error}"
-            failed = StateDecodeError(part, self._shown_part(), why, self.name, key, "fix migrate=")
-            raise failed.with_traceback(error.__traceback__) from error  # the traceback shows the lines of migrate=
-
     def structure(self) -> dict[str, Any]:
         """Return a description of the stored state, as plain data for the checkpoint: the ``kind`` and ``version`` of
         the spec. If the spec declares types, the description also contains the structure of the ``parts`` (see
         `structure_of`) and the types as text, under ``shown``.
         """
-        return structure_with(self, self.version)
-
-    def encode_part(self, value: Any) -> Any:
-        """Return the encoded form of a part."""
-        raise NotImplementedError
-
-    def _shown_part(self) -> Any:
-        """Return the type of a part."""
-        raise NotImplementedError
+        return self._structure_of()
 
     def _state(self, key: Key, encoded: Any) -> S:
         """Return a state object for stored state."""
@@ -281,10 +320,6 @@ class StateSpec(Spec, Generic[S]):
         """Return stored state without the parts written at or before a time; the same object if no part is removed."""
         return encoded if encoded[0] > begin else MISSING
 
-    def _structure_of(self, **parts: tuple[Any, Any]) -> dict[str, Any]:
-        """Return the structure of a spec; for `parts`, see `structure_with`."""
-        return structure_with(self, self.version, **parts)
-
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
@@ -302,32 +337,7 @@ class StateSpec(Spec, Generic[S]):
     def _check_ttl(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):
             raise SpecError(f"ttl must be a positive timedelta or None, not {self.ttl!r}")
-        check_version(self.version, self._migrate)
-
-
-def check_version(version: Any, migrate: Migrate | None) -> None:
-    """Raise a `SpecError` unless a version and a migration go together."""
-    if type(version) is not int or version < 0:
-        raise SpecError(f"version must be a non-negative integer, not {version!r}")
-    if (version > 0) != (migrate is not None):
-        raise SpecError("version= and migrate= go together: set both, with a version above 0, or neither")
-
-
-def structure_with(spec: Spec, version: int, **parts: tuple[Any, Any]) -> dict[str, Any]:
-    """Return the structure of a spec; see `StateSpec.structure`.
-
-    :param parts: the type and the codec of each part, by name
-    """
-    structure = {"kind": type(spec).__name__, "version": version}
-    if not parts:
-        return structure
-    from amadou._structure import structure_of  # importing cattrs takes as long as all other imports together
-
-    structures = {
-        name: structure_of(type_) if codec is None else {"is": "codec", "classes": {}}
-        for name, (type_, codec) in parts.items()
-    }
-    return {**structure, "shown": spec.shown_type(), "parts": structures}
+        self._check_version()
 
 
 def time_of_state(subject: Subject) -> int:

@@ -448,9 +448,15 @@ class WindowSpec(CallingComponent, Generic[V_co]):
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
         """Return `True` if an event triggers an early result for a window that contains this number of events."""
-        if self._early_count:
-            return events % self._early_count == 0
-        return self._early_predicate is not None and bool(self._early_predicate(event))
+        return self._asks_for_early(event) and self._emits_early(events)
+
+    def _asks_for_early(self, event: KeyedEvent[Any]) -> bool:
+        """Return `True` if an event triggers early results of the windows that it is in; see `_emits_early`."""
+        return bool(self._early_count or (self._early_predicate is not None and self._early_predicate(event)))
+
+    def _emits_early(self, events: int) -> bool:
+        """Return `True` if an event that triggers early results does so for a window with this number of events."""
+        return not self._early_count or events % self._early_count == 0
 
     def _is_due(self, start: int, end: int, now: int, watermark: int | None) -> bool:
         """Return `True` if the `early` interval makes an open window emit an early result at `now`. If the watermark

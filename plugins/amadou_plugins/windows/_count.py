@@ -85,16 +85,12 @@ class CountWindow(WindowSpec[V_co]):
             subject.count(f"{self.name}.evicted")
         if is_full or is_evicted:
             self._give(subject, panes, partial=is_evicted)
-        if self._early_count or (self._early_predicate is not None and self._early_predicate(event)):
+        if self._asks_for_early(event):
             for first in range(0, len(left), step):
                 if part.value is not stored:  # a callback has added another event, with early results of its own
                     break
                 if self._emits_early((len(left) - first - 1) * self._pane + left[-1][COUNT]):
                     self._give(subject, left[first:], partial=True)
-
-    def _emits_early(self, number: int) -> bool:
-        """Return `True` if an event that triggers early results does so for a window with this number of events."""
-        return not self._early_count or number % self._early_count == 0
 
     def _give(self, subject: Subject, panes: list[Any], *, partial: bool) -> None:
         start, end, accumulators = self._whole(panes)

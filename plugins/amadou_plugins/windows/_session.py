@@ -112,9 +112,9 @@ class SessionWindow(WindowSpec[V_co]):
         session = self._extended(part, sessions, micros, event)
         next_timer = min(self._next_timer(other, reached, subject.watermark_micros) for other in sessions)
         part.store([before, sessions], next_timer)
-        if self._early_count or (self._early_predicate is not None and self._early_predicate(event)):
+        if self._asks_for_early(event):
             window = next(each for each in self._windows_in(session) if micros <= each[1])
-            if not self._early_count or self._count(session, window) % self._early_count == 0:
+            if self._emits_early(self._count(session, window)):
                 self._emit(subject, direct, *self._result(session, window), partial=True)
         if self._max_active is not None:
             self._evict(subject, self._max_active)
@@ -134,7 +134,7 @@ class SessionWindow(WindowSpec[V_co]):
             if self._closes_at(self._end(*window)) > now:
                 left.append(session)
                 windows = self._windows_in(session) if self._early_interval else ()
-                due = (each for each in windows if self._emits_early(subject, each, now))
+                due = (each for each in windows if self._emits_at(subject, each, now))
                 results += [(self._result(session, each), True) for each in due]
                 continue
             results.append((self._result(session, window), False))
@@ -407,7 +407,7 @@ class SessionWindow(WindowSpec[V_co]):
         return [session[ACCUMULATOR][time] for time in sorted(session[ACCUMULATOR]) if first <= time <= last]
 
     def _count(self, session: list[Any], window: tuple[int, int]) -> int:
-        """Return the number of events in a window of a session, if `early` is a number."""
+        """Return the number of events in a window of a session; it is only right if `early` is a number."""
         if window == (session[_START], session[_LAST]):
             return int(session[COUNT])
         return sum(step[COUNT] for step in self._steps_in(session, window))
@@ -446,7 +446,7 @@ class SessionWindow(WindowSpec[V_co]):
             windows = islice(windows, 1)
         return min(self._timer_of(first, self._end(first, last), now, watermark) for first, last in windows)
 
-    def _emits_early(self, subject: Subject, window: tuple[int, int], now: int) -> bool:
+    def _emits_at(self, subject: Subject, window: tuple[int, int], now: int) -> bool:
         """Return `True` if the `early` interval makes a window emit an early result at a time."""
         end = self._end(*window)
         is_due = self._is_due(window[0], end, now, subject.watermark_micros)

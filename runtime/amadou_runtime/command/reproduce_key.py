@@ -1,6 +1,5 @@
 """Writes a test that begins with the state of a key: `amadou reproduce --key`."""
 
-import re
 from pathlib import Path
 
 import typer
@@ -22,12 +21,12 @@ def reproduce_key(
     :param given: the arguments of the command: a checkpoint or savepoint, and the job's target
     :param stage: the name of the stage; `None` for the only stage
     """
-    from amadou_runtime.testing.reproduce import test_of_key
+    from amadou_runtime.testing.reproduce import name_for_key, test_of_key
 
     if len(given) != 2:
         raise typer.BadParameter("--key needs two arguments: a checkpoint or savepoint, and the job, such as views.py")
     place, target = given
-    file = output or Path(f"test_{re.sub(r'[^A-Za-z0-9]+', '_', text).strip('_').lower() or 'key'}.py")
+    file = output or Path(f"{name_for_key(text)}.py")
     with errors_as_messages():
         check_output(file, force=force)
         job = load_job(target).with_params(params, connectors=False)

@@ -114,13 +114,13 @@ def _write(checkpoint: str, directory: str, master: str | None, settings: dict[s
 def _show(savepoint: "JobSavepoint", done: str) -> None:
     from rich.console import Console
 
-    from amadou_runtime.savepoint.manifest import EMPTY
+    from amadou_runtime.savepoint.manifest import EMPTY, is_empty
 
     console = Console(markup=False, highlight=False)
     manifest = savepoint.manifest
     batch = "no batch" if manifest.batch is None else f"batch {manifest.batch}"
     heading = f"{savepoint.directory}: {done}. Job {manifest.job}, {batch}"
-    if manifest.batch is None and not manifest.keys:
+    if is_empty(manifest):
         console.print(f"warning: {savepoint.directory} {EMPTY}")
     if "" in savepoint.stages:
         _show_stage(savepoint.stages[""].manifest, heading, console)

@@ -66,16 +66,13 @@ def _renamed_reference(job: Job, known: Mapping[str, Any], now: Mapping[str, Any
     """Return an error message if a reference would begin without entries, although its source was last read for a
     reference that the job no longer declares. A table is read again at the start.
     """
-    for name, spec in now.items():
-        if not is_of_reference(spec) or spec["source"] in job.table_sources:
-            continue
-        references = {each: of[-1] for each, of in known.items() if is_of_reference(of[-1])}
-        names = [each for each, of in references.items() if of["source"] == spec["source"]]
-        was = names[-1] if names else name
-        if was not in now and was not in job.retired:
+    last = {of[-1]["source"]: name for name, of in known.items() if is_of_reference(of[-1])}
+    for source, spec in job.reference_sources.items():
+        was = last.get(source, spec.name)
+        if was not in now and was not in job.retired and source not in job.table_sources:
             return (
-                f"the reference {name!r} of {job.name!r} would begin without the entries that its source "
-                f"{spec['source']!r} has brought, which are stored as {was!r}. To keep them, set name={was!r} on the "
+                f"the reference {spec.name!r} of {job.name!r} would begin without the entries that its source "
+                f"{source!r} has brought, which are stored as {was!r}. To keep them, set name={was!r} on the "
                 f'ReferenceSpec. To drop them, set Job(retired={{{was!r}: "drop"}})'
             )
     return None

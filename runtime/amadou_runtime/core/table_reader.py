@@ -51,8 +51,10 @@ class TableReader:
         :raises CallbackError: `key_event` failed, and the job does not write dead letters
         """
         records, keying = list(self._source.records()), self.keying
-        self._failed.intersection_update(map(repr, records if self._failed else ()))
-        new = [record for record in records if repr(record) not in self._failed] if self._failed else records
+        texts = list(map(repr, records)) if self._failed else []
+        self._failed.intersection_update(texts)
+        known = self._failed
+        new = [record for record, text in zip(records, texts, strict=True) if text not in known] if texts else records
         keyed = keying.pack(new, now)
         self._failed.update(map(repr, keyed.failed))
         updates = (updates_of([Chunk("", b"", events)]) for events in keyed.events.values())

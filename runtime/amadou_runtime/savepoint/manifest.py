@@ -142,7 +142,12 @@ class StagesManifest:
 
 JobManifest: TypeAlias = Manifest | StagesManifest
 EMPTY: Final = "is empty: the job has not completed a batch yet, so a run from it begins without state"
-"""What is said of a savepoint without a batch."""
+"""What is said of a savepoint for which `is_empty` is true."""
+
+
+def is_empty(manifest: JobManifest) -> bool:
+    """Return `True` for a savepoint that was taken before the first batch was completed."""
+    return manifest.batch is None and not manifest.keys
 
 
 def read_manifest(directory: Path) -> JobManifest:

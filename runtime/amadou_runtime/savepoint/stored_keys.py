@@ -221,11 +221,16 @@ def keys_named(text: str) -> Iterator[Key]:
     found: list[Any] = [text]
     with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         found.append(ast.literal_eval(text))
-    for key in found:
-        with suppress(AmadouError, UnicodeError):  # it cannot be a key
-            check_key(key)
-            pack(key)
-            yield key
+    yield from filter(_can_be_key, found)
+
+
+def _can_be_key(literal: Any) -> bool:
+    try:
+        check_key(literal)
+        pack(literal)
+    except (AmadouError, UnicodeError):
+        return False
+    return True
 
 
 def find_key(state: StoredState, text: str, job: Job | None) -> KeyState | None:

@@ -164,7 +164,7 @@ class _Reading:
                 if spec is None:
                     continue
                 try:
-                    result.migrated += spec.version_of(packed) < spec.version
+                    result.migrated += spec.is_older(unpack(packed))
                     spec.shown({key: packed})
                 except Exception as error:
                     result.fail(self._failure(name, key, packed, error))
@@ -201,9 +201,7 @@ class _Reading:
             try:
                 if isinstance(each, Exception):
                     raise each
-                result.migrated += (type(each) is Envelope and each.version < spec.version) or (
-                    type(each) is not Envelope and spec.version > 0
-                )
+                result.migrated += spec.is_older(each)
                 spec.shown_stored(key, each)
             except Exception as error:
                 result.fail(self._failure(name, key, packed, error))

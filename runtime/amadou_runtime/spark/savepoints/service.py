@@ -22,7 +22,7 @@ from amadou.errors import AmadouError, CheckpointError
 from amadou.paths import is_remote, local_path
 from amadou.remote_files import RemoteDirectory
 from amadou.text import shown_error
-from amadou_runtime.savepoint.manifest import EMPTY, MANIFEST, JobManifest
+from amadou_runtime.savepoint.manifest import EMPTY, MANIFEST, JobManifest, is_empty
 from amadou_runtime.savepoint.savepoint import PARTIAL
 from amadou_runtime.spark.clock import last_commit
 from amadou_runtime.spark.files import Files, LocalFiles
@@ -167,7 +167,7 @@ class SavepointService:
         path = f"{self._directory}/{slug}-{now:%Y%m%dT%H%M%SZ}"
         try:
             manifest = self.take(path)
-            if manifest.batch is None and not manifest.keys:
+            if is_empty(manifest):
                 _logger.warning("job %s: the savepoint %s %s", self._name, path, EMPTY)
             else:
                 _logger.info("job %s: wrote the savepoint %s (batch %s)", self._name, path, manifest.batch)
