@@ -30,7 +30,6 @@ from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.state_schema import described
 from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
-from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.savepoint import (
     NO_CLOCK,
     SavedProgress,
@@ -135,12 +134,12 @@ class Report:
 def on_spark(spark: Any, store: str, options: argparse.Namespace, directory: Path, report: Report) -> None:
     """Start from the savepoint, and write another one."""
     job = job_of(directory, options.timers, store)
-    checkpoint, savepoint = directory / f"checkpoint-{store}", JobSavepoint(directory / "savepoint")
+    checkpoint, savepoint = directory / f"checkpoint-{store}", str(directory / "savepoint")
 
     def begin() -> None:
         hooks = RunHooks(plugins_of(()))
         start(
-            job, spark, hooks, checkpoint=str(checkpoint), savepoint=savepoint, trigger="available-now"
+            job, spark, hooks, checkpoint=str(checkpoint), from_savepoint=savepoint, trigger="available-now"
         ).await_termination()
 
     with MemoryWatch(spark) as watch:

@@ -1,6 +1,6 @@
 """The data that all subjects of a key group share while a batch is processed."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -124,6 +124,7 @@ class Batch:
         "late_events",
         "lookup_errors",
         "lookups",
+        "needed_by",
         "outputs",
         "ports",
         "references",
@@ -164,6 +165,8 @@ class Batch:
         """The answers of lookups, by lookup and key. An answer that could not be fetched is an exception."""
         self.lookup_errors: dict[str, str] = {}
         """By lookup, the error of its function `key` on an event."""
+        self.needed_by: Mapping[str, Mapping[Any, Set[Key]]] | None = None
+        """In test runs, by lookup and key of an answer: the keys of the events that need it. Otherwise `None`."""
         self.references: Mapping[str, Any] = {}
         """The references by name; see `ReferenceSpec`. A reference has the methods of a mapping from keys to packed
         values."""

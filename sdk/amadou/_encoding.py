@@ -1,12 +1,14 @@
 """amadou's msgpack encoding, which preserves exact types and has extensions for types that msgpack lacks."""
 
-import importlib
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+import attrs
 import msgpack
 
 from amadou.errors import EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
@@ -36,6 +38,36 @@ class Envelope(NamedTuple):
     """`True` if each part is stored as a pair: the time of the part's last write, in microseconds, and the encoded
     part."""
     encoded: Any
+
+
+@attrs.frozen
+class StoredObject:
+    """An object as it is stored: it can be shown, compared and stored again without its class.
+
+    :param packed: the other two in packed form
+    :param type: the name of its class; see `type_reference`
+    :param encoded: the encoded form of its fields
+    """
+
+    packed: bytes
+    type: str = attrs.field(eq=False)
+    encoded: Any = attrs.field(eq=False)
+
+    @classmethod
+    def of(cls, packed: bytes) -> "StoredObject":
+        """Return the object whose packed form this is.
+
+        :raises StateDecodeError: this is not the packed form of an object
+        """
+        parts = unpack_stored(packed)
+        if type(parts) is not list or len(parts) != 2 or type(parts[0]) is not str:
+            raise StateDecodeError(packed, Any, "an object has the name of a class, and fields")
+        return cls(packed, *parts)
+
+    def __repr__(self) -> str:
+        has_fields = type(self.encoded) is dict and all(type(name) is str for name in self.encoded)
+        fields = [f"{name}={part!r}" for name, part in self.encoded.items()] if has_fields else [repr(self.encoded)]
+        return f"{self.type.rpartition(':')[2].rpartition('.')[2]}({', '.join(fields)})"
 
 
 _known_types: dict[str, type] = {}
@@ -71,8 +103,20 @@ def unpack(data: bytes) -> Any:
 
     :raises StateDecodeError: the bytes cannot be unpacked
     """
+    return _unpacked(data, _from_extension)
+
+
+def unpack_stored(data: bytes) -> Any:
+    """Return the value that `pack` encoded as these bytes, with a `StoredObject` in place of each object of a class.
+
+    :raises StateDecodeError: the bytes cannot be unpacked
+    """
+    return _unpacked(data, _stored_from_extension)
+
+
+def _unpacked(data: bytes, from_extension: Callable[[int, bytes], Any]) -> Any:
     try:
-        return msgpack.unpackb(data, ext_hook=_from_extension, **_UNPACK_OPTIONS)
+        return msgpack.unpackb(data, ext_hook=from_extension, **_UNPACK_OPTIONS)
     except (RecursionError, msgpack.StackError) as error:
         raise StateDecodeError(data, Any, TOO_DEEP) from error
     except OverflowError as error:
@@ -92,8 +136,8 @@ def unpack_times(data: bytes) -> list[int]:
 
 
 def know_types(types: Mapping[str, type]) -> None:
-    """Register classes that cannot be imported by name, such as the classes of a `__main__` script. Classes that an
-    earlier call registered are removed.
+    """Register classes that are not found in their module by their name, such as the classes of a `__main__` script in
+    a worker. Classes that an earlier call registered are removed.
 
     :param types: the classes by their `type_reference`
     """
@@ -129,6 +173,8 @@ def _to_extension(value: Any) -> Any:
         return msgpack.ExtType(_DECIMAL, str(value).encode())
     if kind.__name__ == "UUID" and kind.__module__ == "uuid":  # not imported here, because importing uuid is slow
         return msgpack.ExtType(_UUID, value.bytes)
+    if kind is StoredObject:
+        return msgpack.ExtType(_OBJECT, value.packed)
     if kind is int:
         return msgpack.ExtType(_BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
     if isinstance(value, dict):
@@ -209,7 +255,7 @@ def _check_times(packed: bytes) -> None:
         raise OverflowError(_NO_SUCH_TIME) from error
 
 
-def _from_extension(code: int, data: bytes) -> Any:
+def _from_extension(code: int, data: bytes, unpack: Callable[[bytes], Any] = unpack) -> Any:
     if code == _TUPLE:
         return tuple(nested(unpack, data))
     if code == _SET:
@@ -235,6 +281,10 @@ def _from_extension(code: int, data: bytes) -> Any:
     raise StateDecodeError(data, Any, f"amadou does not support the msgpack extension type {code}")
 
 
+def _stored_from_extension(code: int, data: bytes) -> Any:
+    return nested(StoredObject.of, data) if code == _OBJECT else _from_extension(code, data, unpack_stored)
+
+
 def _object_from(data: bytes) -> Any:
     from amadou._codec import codec_for
 
@@ -247,14 +297,16 @@ def _type_behind(reference: str) -> type:
     if known is not None:
         return known
     module, _, qualname = reference.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for name in qualname.split("."):
-            found = getattr(found, name)
-    except (ImportError, AttributeError) as error:
-        raise StateDecodeError(reference, Any, f"the class {reference} cannot be imported: {error}") from error
+    found: Any = sys.modules.get(module)
+    if found is None:
+        why = f"the module {module} is not imported: list the class in Job(types=[…])"
+        raise StateDecodeError(reference, Any, f"the class {reference} is not known: {why}")
+    for name in qualname.split("."):
+        found = vars(found).get(name) if isinstance(found, type | ModuleType) else None
+    if not isinstance(found, type):
+        raise StateDecodeError(reference, Any, f"the class {reference} is not known: {module} has no such class")
     _known_types[reference] = found
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _new_packer() -> Any:

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import lru_cache
 from inspect import getattr_static
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from amadou._event import Filtered, K, KeyedEvent
 from amadou._spec import MISSING, Spec
@@ -35,7 +35,15 @@ class Handler(Generic[K]):
     State belongs to subjects and is declared by specs on the class. Instance attributes are settings, and are sent to
     the workers when a run starts. Set instance attributes in `__init__` or `open`. A callback that sets an instance
     attribute fails with a `HandlerAttributeError`: other workers would not see the value, and a restart would lose it.
+
+    Test runs also find changes that a run does not notice: a callback changes a class attribute, or changes a value in
+    place after it has read it from state or assigned it. Set `check_in_place` to `False` on a class that does this on
+    purpose.
     """
+
+    check_in_place: ClassVar[bool] = True
+    """`True` if test runs check that callbacks do not change class attributes, and values of state in place
+    (`semantics.md` 14, 26)."""
 
     def open(self) -> None:
         """Called once in each worker before the first callback. Open connections and load models here."""

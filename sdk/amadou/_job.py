@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from datetime import timedelta
+from enum import Enum
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, Literal, TypeVar
 
@@ -31,6 +32,7 @@ from amadou._stage import FedSource, FromPort, Stage, cycle, in_order, job_setti
 from amadou._vectorized import VectorizedHandler
 from amadou.dependencies import DependencyCallbacks, DependsOn
 from amadou.errors import AmadouError, JobError, ParamError
+from amadou.fields import has_fields
 
 S = TypeVar("S", "Job", Stage)
 
@@ -95,6 +97,9 @@ class Job(HandlerSettings):
         `"groups"` for a new checkpoint
     :param plugins: plugins to load for this job, after the installed plugins: module names, ``module:attribute``, or
         objects with hooks (`amadou.hookspecs`)
+    :param types: classes of objects in `Any` state whose modules the job's modules do not import, such as those of a
+        plugin. amadou never imports a module because stored bytes name it: a stored object can have an attrs class, a
+        dataclass, a named tuple or an enum that is listed here, or that is in an imported module
     :param dependencies: the dependencies between sources. While a source is down, events from its dependent sources
         are held; see `DependsOn`
     :param stages: the stages by name, in place of `handler`, `sources` and `sinks`. A stage can read the ports of other
@@ -112,6 +117,7 @@ class Job(HandlerSettings):
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
     state: Literal["auto", "groups", "log"] = attrs.field(default="auto", kw_only=True)
     plugins: Sequence[Any] = attrs.field(default=(), converter=as_tuple, kw_only=True)
+    types: Sequence[type] = attrs.field(default=(), converter=as_tuple, kw_only=True)
     stages: Mapping[str, Stage] = attrs.field(factory=dict, converter=frozen_mapping, kw_only=True)
     feeds: frozenset[str] = attrs.field(default=frozenset(), repr=False, kw_only=True)
 
@@ -302,7 +308,7 @@ class Job(HandlerSettings):
         problems += stage_problems(self.stages)
         if problems:
             return problems
-        shared = {name: getattr(self, name) for name in ("key_groups", "state", "plugins")}
+        shared = {name: getattr(self, name) for name in ("key_groups", "state", "plugins", "types")}
         jobs: dict[str, Job] = {}
         for name in in_order(self.stages):
             try:
@@ -369,6 +375,10 @@ class Job(HandlerSettings):
             ]
         if not isinstance(self.plugins, tuple):
             problems.append(f"plugins must be a list of module names or objects, not {self.plugins!r}")
+        if not isinstance(self.types, tuple):
+            problems.append(f"types must be a list of classes, not {self.types!r}")
+        else:
+            problems += [problem for type_ in self.types if (problem := _type_problem(type_))]
         if self.on_error not in ("fail", "dead_letter"):
             problems.append(f'on_error must be "fail" or "dead_letter", not {self.on_error!r}')
         most = self.max_dead_letters
@@ -596,6 +606,15 @@ def _of_state(spec: Spec) -> Any:
     if isinstance(spec, ReferenceSpec):
         return spec.watching
     return None if isinstance(spec, SinkSpec) else spec
+
+
+def _type_problem(type_: Any) -> str:
+    """Return what is wrong with an item of `types`; empty if nothing is."""
+    if not isinstance(type_, type) or not (has_fields(type_) or issubclass(type_, Enum)):
+        return f"types must contain attrs classes, dataclasses, named tuples or enums, not {type_!r}"
+    if "<locals>" in type_.__qualname__:
+        return f"types contains {type_.__qualname__}, which is defined inside a function: define it in a module"
+    return ""
 
 
 def _of(source: str, given: Any) -> Any:

@@ -7,6 +7,7 @@ from typing_extensions import TypeForm
 
 from amadou._codec import SCALARS, Codec
 from amadou._event import Key
+from amadou._in_place import IMMUTABLE, note_assigned, note_read
 from amadou._spec import MISSING
 from amadou._state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, SingleTypeSpec, names_of
 from amadou.errors import EncodeError, StateDecodeError
@@ -40,8 +41,8 @@ class ListState(MutableSequence[T]):
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
-            return [self._value_of(encoded) for encoded in self._seen()[index]]
-        return self._value_of(self._seen()[index])
+            return [self._noted(part) for part in self._seen()[index]]
+        return self._noted(self._seen()[index])
 
     @overload
     def __setitem__(self, index: int, value: T) -> None: ...
@@ -60,7 +61,7 @@ class ListState(MutableSequence[T]):
         return len(self._seen())
 
     def __iter__(self) -> Iterator[T]:
-        return map(self._value_of, self._seen())
+        return map(self._noted, self._seen())
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, list | ListState) else NotImplemented
@@ -106,13 +107,34 @@ class ListState(MutableSequence[T]):
         return self._encoded
 
     def _encoded_of(self, value: T) -> Any:
+        """Return the part for an item that a callback writes."""
+        part = self._encoded_item(value)
+        if type(value) not in IMMUTABLE:
+            note_assigned(self, id(part), part, value)
+        return part
+
+    def _encoded_item(self, value: T) -> Any:
         spec = self._spec
         try:
             return value if type(value) is spec.scalar else spec.encode(value)
         except EncodeError as error:
             raise EncodeError(value, spec.type, error.why, spec.name, self._key) from error
 
-    def _value_of(self, encoded: Any) -> T:
+    def _noted(self, part: Any) -> T:
+        """Return the item of a part that a callback reads."""
+        value = self._read(part)
+        if type(value) not in IMMUTABLE:
+            note_read(self, id(part), part, value)
+        return value
+
+    def _holds(self, at: int, part: Any) -> bool:
+        return any(each is part for each in self._encoded)
+
+    def _assignment(self, at: int) -> str:
+        index = next((index for index, part in enumerate(self._seen()) if id(part) == at), "index")
+        return f"self.{self._spec.name}.state_for(subject)[{index}]"
+
+    def _read(self, encoded: Any) -> T:
         spec = self._spec
         try:
             return cast("T", encoded if type(encoded) is spec.scalar else spec.decode(encoded))
@@ -156,10 +178,13 @@ class _ExpiringListState(ExpiringParts, ListState[T]):
 
         :param before: the time at which an item that it replaces was written
         """
-        return [max(self._now, before), super()._encoded_of(value)]
+        part = [max(self._now, before), self._encoded_item(value)]
+        if type(value) not in IMMUTABLE:
+            note_assigned(self, id(part), part, value)
+        return part
 
-    def _value_of(self, encoded: Any) -> T:
-        return super()._value_of(encoded[1])
+    def _read(self, encoded: Any) -> T:
+        return super()._read(encoded[1])
 
     def _oldest(self) -> int:
         return min(map(itemgetter(0), self._encoded), default=self._now)

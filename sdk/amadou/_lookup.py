@@ -3,20 +3,24 @@
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from typing_extensions import Self, TypeForm
 
+from amadou._copying import copied
 from amadou._event import KeyedEvent
 from amadou._map import MapSpec
 from amadou._spec import MISSING, Spec, shown
 from amadou._subject import Subject
 from amadou._time import seconds_or_time
-from amadou.errors import LookupFailedError, LookupKeyError, SpecError
+from amadou.errors import AmadouError, LookupAnswerError, LookupFailedError, LookupKeyError, SpecError
+from amadou.text import shown_error, shown_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
 V = TypeVar("V")
+
+_SHOWN: Final = 200
 
 
 class Lookup(Spec, Generic[K, V]):
@@ -105,6 +109,7 @@ class Lookup(Spec, Generic[K, V]):
         if keep:
             value_type: Any = type
             self.kept = MapSpec(key_type, value_type | None, ttl=self.ttl, name=name)
+            self.kept.is_watched = False  # answers are copies that callbacks may change
 
     def __set_name__(self, owner: type, name: str) -> None:
         super().__set_name__(owner, name)
@@ -130,23 +135,34 @@ class Lookup(Spec, Generic[K, V]):
         return self.fetch  # type: ignore[no-any-return]
 
     def get(self, subject: Subject, key: K) -> V | None:
-        """Return the answer for a key; `None` if the service has no answer.
+        """Return the answer for a key; `None` if the service has no answer. Each call returns a copy, so that callbacks
+        may change answers.
 
-        :raises LookupKeyError: no answer was fetched, because no event of the batch needs the key
-        :raises LookupFailedError: the answer could not be fetched, with ``on_failure="dead_letter"``
+        :raises LookupKeyError: no answer was fetched, because no event of the batch needs the key. In a test run, also
+            if only events of other keys need it: in a run, a different worker may process them
+        :raises LookupFailedError: the answer could not be fetched, with ``on_failure="dead_letter"``, or is of another
+            type than `type`, with `keep`
+        :raises LookupAnswerError: the answer cannot be copied
         """
         if self.kept is not None:
             found = self.kept.state_for(subject).get(key, MISSING)
             if found is not MISSING:
                 return found  # type: ignore[no-any-return]
-        answers = subject._batch.lookups.get(self.name, {})
+        batch = subject._batch
         try:
-            answer = answers[key]
+            answer = batch.lookups.get(self.name, {})[key]
         except KeyError:
-            raise LookupKeyError(self.name, key, subject._batch.lookup_errors.get(self.name)) from None
+            raise LookupKeyError(self.name, key, error=batch.lookup_errors.get(self.name)) from None
+        if batch.needed_by is not None and subject.key not in batch.needed_by[self.name][key]:
+            raise LookupKeyError(self.name, key, key_of_event=subject.key)
         if isinstance(answer, Exception):
             raise LookupFailedError(self.name, [key], answer)
-        return answer  # type: ignore[no-any-return]
+        try:
+            return copied(answer)  # type: ignore[no-any-return]
+        except Exception as error:
+            why = f"cannot be copied ({shown_error(error)})"
+            advice = "return a value that can be copied, such as a dict or a named tuple"
+            raise LookupAnswerError(f"the answer for the key {shown_value(key, _SHOWN)} {why}: {advice}") from error
 
     def keys_of(self, event: KeyedEvent[Any]) -> Iterable[K]:
         """Return the keys that an event needs."""
@@ -161,15 +177,30 @@ class Lookup(Spec, Generic[K, V]):
         made.fetch, made._method = fetch, None
         return made
 
-    def answering(self, answers: Mapping[K, Any]) -> Self:
-        """Return a lookup that takes its answers from a mapping, for tests. An answer can be an exception."""
+    def answering(self, answers: Mapping[K, Any] | Callable[[K], Any]) -> Self:
+        """Return a lookup that takes its answers from a mapping or from a function of the key, for tests. An answer can
+        be an exception.
+
+        :raises SpecError: `answers` is neither
+        """
+        if not isinstance(answers, Mapping) and not callable(answers):
+            raise SpecError(
+                "the answers must be a mapping from keys to answers, or a function that returns the answer for a key, "
+                f"not {answers!r}"
+            )
         return self.with_fetch(_Answers(answers))
 
     def check(self) -> None:
         if self.fetch is None and self._method is None:
             raise SpecError("no function fetches the answers: pass one, or mark a method with fetched_by")
-        if self.kept is not None:
-            self.kept.check()
+        if self.kept is None:
+            return
+        self.kept.check()
+        if not isinstance(self.on_failure, str) or self.on_failure not in ("fail", "dead_letter"):
+            try:
+                self.kept.encode_value(self.on_failure)
+            except AmadouError as error:
+                raise SpecError(f"on_failure={self.on_failure!r} is kept as an answer: {error}") from error
 
     def shown_type(self) -> str:
         return shown(self.type)
@@ -180,13 +211,16 @@ class Lookup(Spec, Generic[K, V]):
 
 
 class _Answers:
-    """Fetches answers from a mapping."""
+    """Fetches answers from a mapping or a function."""
 
-    def __init__(self, answers: Mapping[Any, Any]) -> None:
-        self._answers = dict(answers)
+    def __init__(self, answers: Mapping[Any, Any] | Callable[[Any], Any]) -> None:
+        self._answers = dict(answers) if isinstance(answers, Mapping) else answers
 
     def __call__(self, keys: list[Any]) -> dict[Any, Any]:
-        return {key: self._answers[key] for key in keys if key in self._answers}
+        answers = self._answers
+        if not isinstance(answers, dict):
+            return {key: answers(key) for key in keys}
+        return {key: answers[key] for key in keys if key in answers}
 
 
 def _positive(setting: str, value: Any) -> timedelta:

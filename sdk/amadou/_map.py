@@ -3,13 +3,14 @@ from datetime import datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import partial
 from operator import itemgetter
-from typing import Any, Generic, TypeVar, cast, get_origin
+from typing import Any, Generic, TypeVar, cast, get_origin, overload
 
 from typing_extensions import TypeForm
 
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._encoding import TOO_DEEP, pack, unpack
 from amadou._event import Key
+from amadou._in_place import IMMUTABLE, note_assigned, note_read
 from amadou._spec import MISSING, shown
 from amadou._state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, StateSpec, names_of
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
@@ -17,6 +18,7 @@ from amadou.event_time import from_micros, to_micros
 
 K = TypeVar("K")
 V = TypeVar("V")
+D = TypeVar("D")
 
 
 class MapState(MutableMapping[K, V]):
@@ -44,20 +46,22 @@ class MapState(MutableMapping[K, V]):
     # For speed, methods that run once per event do not call one another, and scalars are encoded without a call.
 
     def __getitem__(self, key: K) -> V:
-        encoded = self._encoded.get(self._encoded_key(key), MISSING)
-        if encoded is MISSING:
+        encoded_key = self._encoded_key(key)
+        part = self._encoded.get(encoded_key, MISSING)
+        if part is MISSING:
             raise KeyError(key)
-        return self._value_of(encoded)
+        return self._noted(encoded_key, part)
 
     def get(self, key: K, default: Any = None) -> Any:
         spec = self._spec
         try:
-            encoded = self._encoded.get(key if type(key) is spec.scalar_key else spec.encode_key(key), MISSING)
+            encoded_key = key if type(key) is spec.scalar_key else spec.encode_key(key)
         except EncodeError as error:
             raise self._misfit(error, key, spec.key_type) from error
+        encoded = self._encoded.get(encoded_key, MISSING)
         if encoded is MISSING:
             return default
-        return encoded if type(encoded) is spec.scalar_value else self._value_of(encoded)
+        return encoded if type(encoded) is spec.scalar_value else self._noted(encoded_key, encoded)
 
     def __setitem__(self, key: K, value: V) -> None:
         spec = self._spec
@@ -68,6 +72,8 @@ class MapState(MutableMapping[K, V]):
             raise self._misfit(error, key, spec.key_type) from error
         self._encoded[encoded_key] = encoded
         self._changed = True
+        if type(value) not in IMMUTABLE:
+            note_assigned(self, encoded_key, encoded, value)
 
     def __delitem__(self, key: K) -> None:
         encoded_key = self._encoded_key(key)
@@ -76,13 +82,17 @@ class MapState(MutableMapping[K, V]):
         del self._encoded[encoded_key]
         self._changed = True
 
+    @overload
+    def pop(self, key: K) -> V: ...
+    @overload
+    def pop(self, key: K, default: D) -> V | D: ...
     def pop(self, key: K, default: Any = MISSING) -> Any:
         spec = self._spec
         encoded_key = key if type(key) is spec.scalar_key else self._encoded_key(key)
         encoded = self._encoded.get(encoded_key, MISSING)
         if encoded is not MISSING:
             # decode before removing anything: an entry that cannot be decoded must stay
-            value = encoded if type(encoded) is spec.scalar_value else self._value_of(encoded)
+            value = encoded if type(encoded) is spec.scalar_value else self._read(encoded)
             del self._encoded[encoded_key]
             self._changed = True
             return value
@@ -95,7 +105,7 @@ class MapState(MutableMapping[K, V]):
         if not self._encoded:
             raise KeyError("popitem(): the map is empty")
         encoded_key = next(reversed(self._encoded))
-        item = self._key_of(encoded_key), self._value_of(self._encoded[encoded_key])
+        item = self._key_of(encoded_key), self._read(self._encoded[encoded_key])
         del self._encoded[encoded_key]
         self._changed = True
         return item
@@ -137,6 +147,19 @@ class MapState(MutableMapping[K, V]):
         except EncodeError as error:
             raise self._misfit(error, value, self._spec.value_type) from error
 
+    def _noted(self, encoded_key: Any, part: Any) -> V:
+        """Return the value of a part that a callback reads."""
+        value = self._read(part)
+        if type(value) not in IMMUTABLE:
+            note_read(self, encoded_key, part, value)
+        return value
+
+    def _holds(self, at: Any, part: Any) -> bool:
+        return self._encoded.get(at) is part
+
+    def _assignment(self, at: Any) -> str:
+        return f"self.{self._spec.name}.state_for(subject)[{self._key_of(at)!r}]"
+
     def _misfit(self, error: EncodeError, value: Any, type_: Any) -> EncodeError:
         return EncodeError(value, type_, error.why, self._spec.name, self._key)
 
@@ -153,7 +176,7 @@ class MapState(MutableMapping[K, V]):
         except Exception as error:
             raise self._spec.unreadable(error, encoded, self._spec.key_type, self._key) from error
 
-    def _value_of(self, encoded: Any) -> V:
+    def _read(self, encoded: Any) -> V:
         try:
             return cast("V", self._spec.decode_value(encoded))
         except Exception as error:
@@ -175,8 +198,9 @@ class _ExpiringMapState(ExpiringParts, MapState[K, V]):
         return cast("V", value)
 
     def get(self, key: K, default: Any = None) -> Any:
-        part = self._encoded.get(key if type(key) is self._spec.scalar_key else self._encoded_key(key))
-        return default if part is None or part[0] <= self._expired_at else self._value_of(part)
+        encoded_key = key if type(key) is self._spec.scalar_key else self._encoded_key(key)
+        part = self._encoded.get(encoded_key)
+        return default if part is None or part[0] <= self._expired_at else self._noted(encoded_key, part)
 
     def __setitem__(self, key: K, value: V) -> None:
         encoded, encoded_key = self._encoded_value(value), self._encoded_key(key)
@@ -184,9 +208,11 @@ class _ExpiringMapState(ExpiringParts, MapState[K, V]):
         if part is None or part[0] <= self._expired_at:
             self._encoded.pop(encoded_key, None)  # the entry becomes the last one, as if it had been removed before
             part = (NEVER,)
-        self._encoded[encoded_key] = [max(self._now, part[0]), encoded]
+        part = self._encoded[encoded_key] = [max(self._now, part[0]), encoded]
         self._since = min(self._since, self._now)
         self._changed = True
+        if type(value) not in IMMUTABLE:
+            note_assigned(self, encoded_key, part, value)
 
     def __delitem__(self, key: K) -> None:
         if key not in self:
@@ -205,7 +231,7 @@ class _ExpiringMapState(ExpiringParts, MapState[K, V]):
     def popitem(self) -> tuple[K, V]:
         for encoded_key, part in reversed(self._encoded.items()):
             if part[0] > self._expired_at:
-                item = self._key_of(encoded_key), self._value_of(part)
+                item = self._key_of(encoded_key), self._read(part)
                 del self._encoded[encoded_key]
                 self._changed = True
                 return item
@@ -226,9 +252,9 @@ class _ExpiringMapState(ExpiringParts, MapState[K, V]):
             return len(self._encoded)
         return sum(part[0] > self._expired_at for part in self._encoded.values())
 
-    def _value_of(self, encoded: Any) -> V:
+    def _read(self, encoded: Any) -> V:
         value = encoded[1]
-        return cast("V", value) if type(value) is self._spec.scalar_value else super()._value_of(value)
+        return cast("V", value) if type(value) is self._spec.scalar_value else super()._read(value)
 
     def _oldest(self) -> int:
         return min(map(itemgetter(0), self._encoded.values()), default=self._now)
@@ -279,8 +305,8 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         self._set_ttl(name, ttl, version, migrate)
         self._key_codec = key_codec
         self._codec = codec
-        self.scalar_key = key_type if key_codec is None and key_type in SCALARS else None
-        """The type of the keys if keys are stored unchanged; otherwise `None`."""
+        self.scalar_key = key_type if key_codec is None and key_type in SCALARS and key_type is not float else None
+        """The type of the keys if keys are stored unchanged and without a check; otherwise `None`."""
         self.scalar_value = value_type if codec is None and value_type in SCALARS else None
         """The type of the values if values are stored unchanged; otherwise `None`."""
         self._defer()
@@ -322,6 +348,8 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
             keys = self._key_codec or self._codec_of_keys()
             if self.scalar_key is not None:
                 self.encode_key, self.decode_key = keys.encode, keys.decode
+            elif self._key_codec is None and self.key_type is cast("Any", float):
+                self.encode_key, self.decode_key = lambda key: _one_form(keys.encode(key)), keys.decode
             else:
                 self.encode_key = partial(_packed_key, keys.encode, self.key_type)
                 self.decode_key = lambda encoded: keys.decode(unpack(encoded))
@@ -367,7 +395,11 @@ def _one_form(key: Any) -> Any:
     """Return the canonical form of a key or an encoded key so that equal keys have equal packed bytes."""
     kind = type(key)
     if kind is float:
+        if key != key:
+            raise EncodeError(key, float, "NaN cannot be a key, because it is not equal to itself")
         return key or 0.0
+    if kind is Decimal and key.is_nan():
+        raise EncodeError(key, Decimal, "NaN cannot be a key, because it is not equal to itself")
     if kind is Decimal and key.is_finite():
         number = key.normalize(_EXACT) if key else Decimal(0)
         return Decimal(int(number)) if number == number.to_integral_value() and number.copy_abs() < _LARGE else number

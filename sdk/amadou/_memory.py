@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amadou._connector import BufferingWriter, Sink, SinkBatch, SinkWriter, Source
+from amadou._encoding import pack, unpack
 from amadou.errors import SourceError
 from amadou.paths import local_path
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 class MemorySource(Source):
     """A source that delivers records from memory, for tests and notebooks. It works on both engines.
 
-    :param records: any Python values; on Spark they must be picklable
+    :param records: any Python values. On Spark, records are stored in the checkpoint, and must be values that
+        `ValueSpec(Any)` can store
     :param key_event: function that turns the records into events; by default the handler's `key_event`
     """
 
@@ -43,26 +45,28 @@ class MemorySource(Source):
 
     def _write(self, directory: "Path") -> None:
         """Write the records that have not been written yet."""
-        # imported here, since importing these modules would take a tenth of amadou's import time
-        import base64
-        import pickle
+        import base64  # not at the top: importing it is slow
 
         directory.mkdir(parents=True, exist_ok=True)
-        written = sum(int(path.stem.split("-")[1]) for path in directory.glob("records-*.txt"))
+        if any(directory.glob("records-*.txt")):
+            raise SourceError(
+                f"the records in {directory} are pickled, and amadou no longer reads pickled records: use a new "
+                "checkpoint; or give the MemorySource another name, and it delivers all of its records again"
+            )
+        written = sum(int(path.stem.split("-")[1]) for path in directory.glob("packed-*.txt"))
         if len(self._records) > written or not written:
             added = self._records[written:]
-            text = b"".join(base64.b64encode(pickle.dumps(record)) + b"\n" for record in added)
+            text = b"".join(base64.b64encode(pack(record)) + b"\n" for record in added)
             beside = directory / ".new"  # a partial write, as on a full disk, must not count as written
             beside.write_bytes(text)
-            beside.replace(directory / f"records-{len(added):09}-at-{written:09}.txt")
+            beside.replace(directory / f"packed-{len(added):09}-at-{written:09}.txt")
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[Any]:
         """Return the records in cells of the column `record`."""
         import base64
-        import pickle
 
-        return (pickle.loads(base64.b64decode(cell)) for cell in cells.to_pylist())
+        return (unpack(base64.b64decode(cell)) for cell in cells.to_pylist())
 
     def __repr__(self) -> str:
         return f"MemorySource({len(self._records)} records)"

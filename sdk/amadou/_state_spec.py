@@ -162,6 +162,8 @@ class StateSpec(VersionedSpec, Generic[S]):
     ttl: timedelta | None
     has_timers = False
     """`True` for a spec that has timers; see `Component`."""
+    is_watched = True
+    """`True` if a test run checks that callbacks do not change values that they read in place."""
     counts_expired = False
     """`True` if the run counts the state that a `ttl` removes, as ``<name>.expired``."""
 

@@ -6,6 +6,7 @@ from typing_extensions import TypeForm
 
 from amadou._codec import Codec
 from amadou._event import Key
+from amadou._in_place import IMMUTABLE, note_assigned, note_read
 from amadou._spec import MISSING
 from amadou._state_spec import ExpiringState, Migrate, SingleTypeSpec, names_of
 from amadou._subject import Subject
@@ -35,25 +36,48 @@ class ValueState(Generic[T]):
         :raises StateDecodeError: on reading, if the stored value does not fit the spec
         :raises EncodeError: on setting, if the new value does not fit the spec
         """
-        spec = self._spec
-        encoded = self._encoded
-        if encoded is MISSING:
-            encoded = spec.default_encoded
-            if encoded is MISSING:
-                return cast("T", None)
-        try:
-            return cast("T", spec.decode(encoded))
-        except Exception as error:
-            raise spec.unreadable(error, encoded, spec.type, self._key) from error
+        return self._value_of(self._encoded)
 
     @value.setter
     def value(self, value: T) -> None:
+        self._encoded = self._encoded_of(value)
+        self._changed = True
+
+    def _value_of(self, encoded: Any) -> T:
+        if encoded is MISSING:
+            encoded = self._spec.default_encoded
+            if encoded is MISSING:
+                return cast("T", None)
+        value = self._read(encoded)
+        if type(value) not in IMMUTABLE:
+            note_read(self, None, encoded, value)
+        return value
+
+    def _read(self, encoded: Any) -> T:
+        try:
+            return cast("T", self._spec.decode(encoded))
+        except Exception as error:
+            raise self._spec.unreadable(error, encoded, self._spec.type, self._key) from error
+
+    def _encoded_of(self, value: T) -> Any:
         spec = self._spec
         try:
-            self._encoded = spec.encode(value)
+            encoded = spec.encode(value)
         except EncodeError as error:
             raise EncodeError(value, spec.type, error.why, spec.name, self._key) from error
-        self._changed = True
+        if type(value) not in IMMUTABLE:
+            note_assigned(self, None, encoded, value)
+        return encoded
+
+    def _holds(self, at: None, encoded: Any) -> bool:
+        return encoded is (self._visible() if self.exists else self._spec.default_encoded)
+
+    def _visible(self) -> Any:
+        """Return the encoded value that the callback sees."""
+        return self._encoded
+
+    def _assignment(self, at: None) -> str:
+        return f"self.{self._spec.name}.state_for(subject).value"
 
     def __bool__(self) -> bool:
         raise TypeError(f"the state of {self._spec.name} has no truth value: use its .value or .exists")
@@ -89,16 +113,17 @@ class _ExpiringValueState(ExpiringState, ValueState[T]):
 
     @property
     def value(self) -> T:
-        plain: ValueState[T] = ValueState(self._spec, self._key, self._encoded[1] if self.exists else MISSING)
-        return plain.value
+        return self._value_of(self._encoded[1] if self.exists else MISSING)
 
     @value.setter
     def value(self, value: T) -> None:
-        plain: ValueState[T] = ValueState(self._spec, self._key, MISSING)
-        plain.value = value
+        encoded = self._encoded_of(value)
         at = self._now if self._encoded is MISSING else max(self._encoded[0], self._now)
-        self._encoded = [at, plain._encoded]
+        self._encoded = [at, encoded]
         self._changed = True
+
+    def _visible(self) -> Any:
+        return self._encoded[1]
 
     @property
     def exists(self) -> bool:

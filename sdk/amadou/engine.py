@@ -12,9 +12,20 @@ Handlers, components and connectors use only `amadou` and its other public modul
 from amadou._batch import Batch, BeforeEnd, FeedingPort, Port, fed_output
 from amadou._component import known_components
 from amadou._construction import resolved_annotations
-from amadou._encoding import Envelope, know_types, pack, type_reference, unpack, unpack_all, unpack_times
+from amadou._encoding import (
+    Envelope,
+    StoredObject,
+    know_types,
+    pack,
+    type_reference,
+    unpack,
+    unpack_all,
+    unpack_stored,
+    unpack_times,
+)
 from amadou._event import check_key, keyed_events
 from amadou._handler import callbacks_of
+from amadou._in_place import Watch, watched
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._markers import PROJECT
 from amadou._params import params_of
@@ -44,7 +55,9 @@ __all__ = [
     "KeylessSubject",
     "Port",
     "StateTable",
+    "StoredObject",
     "Timers",
+    "Watch",
     "batch_of",
     "callbacks_of",
     "check_key",
@@ -66,5 +79,7 @@ __all__ = [
     "type_reference",
     "unpack",
     "unpack_all",
+    "unpack_stored",
     "unpack_times",
+    "watched",
 ]

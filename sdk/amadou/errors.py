@@ -16,8 +16,9 @@
     ├── HandlerAttributeError  a callback changed an attribute of the handler, or code tried to replace or delete a spec
     ├── NotRunError            a callback returned a generator or coroutine, so the callback's code did not run
     ├── LookupFailedError      the answers of a lookup cannot be fetched
-    ├── LookupAnswerError      the function of a lookup returned something other than a mapping
+    ├── LookupAnswerError      the function of a lookup returned something other than answers for its keys
     ├── LookupKeyError         a callback asked a lookup for a key that no event of the batch needs
+    ├── InPlaceChangeError     a callback changed a value in place, which is not stored
     ├── ReferenceKeyError      a callback read an entry that a reference does not have
     ├── TimerError             a handler without `on_timer_expired` set a timer
     ├── TimerLoopError         timer callbacks of a key have set very many timers for one batch
@@ -281,13 +282,14 @@ class EventTypeError(EventError):
 
 
 class HandlerAttributeError(AmadouError):
-    """A callback set or deleted an attribute of the handler, or code tried to replace or delete a spec.
+    """A callback set, deleted or changed an attribute of the handler or its class, or code tried to replace or delete a
+    spec.
 
     :param handler: the handler's class name
     :param attribute: the attribute's name
     :param kind: the spec's class name; has no meaning if the attribute is not a spec
     :param usage: the correct use of the spec; `None` if the attribute is not a spec
-    :param did: the change to the attribute: ``set`` or ``deleted``
+    :param did: the change to the attribute: ``set`` or ``deleted``; ``changed`` for an attribute of the class
     """
 
     def __init__(self, handler: str, attribute: str, kind: str, usage: str | None, did: str = "set") -> None:
@@ -297,9 +299,15 @@ class HandlerAttributeError(AmadouError):
         self.usage = usage
         self.did = did
         if usage is None:
+            advice = (
+                "If this is intended, as in a fake, set check_in_place = False on the class"
+                if did == "changed"
+                else "Or set the attribute in open()"
+            )
             message = (
-                f"a callback {did} the attribute {handler}.{attribute}: other workers do not see the change, and a "
-                f"restart loses it. Use state ({attribute} = ValueSpec(…) on the class), or set the attribute in open()"
+                f"a callback {did} the {'class ' if did == 'changed' else ''}attribute {handler}.{attribute}: other "
+                f"workers do not see the change, and a restart loses it. Use state ({attribute} = ValueSpec(…) on the "
+                f"class). {advice}"
             )
         else:
             refused = "deleted" if did == "deleted" else "replaced"
@@ -342,14 +350,7 @@ class LookupFailedError(AmadouError):
 
 
 class LookupAnswerError(AmadouError):
-    """The function of a lookup returned something other than a mapping.
-
-    :param answer: the returned value
-    """
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = shown_value(answer, _LIMIT)
-        super().__init__(f"the function must return a mapping from keys to answers, not {self.answer}")
+    """The function of a lookup returned something other than a mapping from the keys to answers that can be copied."""
 
 
 class LookupKeyError(AmadouError):
@@ -358,19 +359,38 @@ class LookupKeyError(AmadouError):
     :param lookup: the lookup's name
     :param key: the key
     :param error: the error of the lookup's function `key` on an event of the batch; `None` if it did not fail
+    :param key_of_event: the current key, if only events of other keys need the answer; otherwise `None`
     """
 
-    def __init__(self, lookup: str, key: Any, error: str | None = None) -> None:
+    def __init__(self, lookup: str, key: Any, *, error: str | None = None, key_of_event: Any = None) -> None:
         self.lookup = lookup
         self.key = shown_value(key, _LIMIT)
         self.error = error
-        why = (
-            "only the keys that key= returns for the events of the batch are fetched. Return this key there, or set "
-            "keep=True to read the answers for earlier events"
-            if error is None
-            else f"the lookup's function key= failed on an event of the batch ({error})"
+        why = "only the keys that key= returns for the events of the batch are fetched"
+        advice: str | None = "Return this key there, or set keep=True to read the answers for earlier events"
+        if error is not None:
+            why, advice = f"the lookup's function key= failed on an event of the batch ({error})", None
+        elif key_of_event is not None:
+            current = shown_value(key_of_event, _LIMIT)
+            why = f"no event of {current} in the batch needs it, and a different worker may process those that do"
+        message = f"the lookup {lookup} has no answer for the key {self.key}: {why}"
+        super().__init__(message if advice is None else f"{message}. {advice}")
+
+
+class InPlaceChangeError(AmadouError):
+    """In a test run, a callback changed a value of state in place, which is not stored.
+
+    :param name: the name of the spec
+    :param assignment: the code that assigns the value, up to the equals sign
+    """
+
+    def __init__(self, name: str, assignment: str) -> None:
+        self.name = name
+        self.assignment = assignment
+        super().__init__(
+            f"a value of the state {name!r} was changed in place, and the change is not stored: assign the value again "
+            f"({assignment} = …), or change a copy of it"
         )
-        super().__init__(f"the lookup {lookup} has no answer for the key {self.key}: {why}")
 
 
 class TimerError(AmadouError):

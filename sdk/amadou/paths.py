@@ -1,9 +1,17 @@
-"""Paths of files: whether Spark is needed to access them, and how Python writes them."""
+"""Paths of files: whether Spark is needed to access them, how Python writes them, and who can read directories."""
 
+import os
 import re
+from pathlib import Path
 from typing import Final
 
-__all__ = ["is_remote", "local_path"]
+from amadou.errors import PlatformError
+
+__all__ = ["DIRECTORY_MODE", "is_remote", "local_path", "make_directory"]
+
+DIRECTORY_MODE: Final = "AMADOU_DIRECTORY_MODE"
+"""Environment variable with the permissions of new directories for state and records, such as `750`. By default, only
+the user of the process can read them."""
 
 _SCHEME: Final = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -16,3 +24,22 @@ def is_remote(path: str) -> bool:
 def local_path(path: str) -> str:
     """Return a local path without a leading ``file:`` or ``file://``."""
     return re.sub(r"^file:(//)?(?=/)", "", path)
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory for state and records, unless it exists. Its permissions are those of `DIRECTORY_MODE`.
+
+    :raises OSError: it cannot be created
+    :raises PlatformError: the environment variable is not a mode
+    """
+    given = os.environ.get(DIRECTORY_MODE) or "700"
+    if not re.fullmatch("0?[0-7]{3}", given):
+        raise PlatformError(f"{DIRECTORY_MODE} must be the permissions of a directory, such as 750, not {given!r}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    else:
+        path.chmod(int(given, 8))  # the mode of mkdir is restricted by the umask

@@ -154,6 +154,8 @@ class LateCounter(LateReporter):
 class StateMethods(EventHandler):
     """Calls the method that an event's value names."""
 
+    check_in_place = False
+
     total = ValueSpec(int, default=0)
     names = ValueSpec(list[str], default=[])
     lists = MapSpec(str, list[int])

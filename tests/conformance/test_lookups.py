@@ -15,7 +15,6 @@ from amadou import Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, S
 from amadou.errors import AmadouError, CallbackError, JobError
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import TestRun, run
-from amadou_runtime.core import lookups
 from amadou_runtime.core.vectorized import vectorized_component
 
 pytestmark = pytest.mark.rule(35)
@@ -239,9 +238,8 @@ def test_a_batch_fetches_each_lookup_key_once_in_a_few_calls(engine: str, tmp_pa
     assert reports.batches[0].callback_seconds["customers"] > 0
 
 
-def test_a_worker_caches_lookup_results_for_their_time_to_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, clock = CountedFetch(tmp_path), [1000.0]
-    monkeypatch.setattr(lookups.time, "monotonic", lambda: clock[0])
+def test_a_worker_caches_lookup_results_for_their_time_to_live(tmp_path: Path) -> None:
+    counted = CountedFetch(tmp_path)
 
     class Cached(Enriched):
         customers = Lookup(counted, key=key_of, ttl=60, cache_size=1, batch_size=10)
@@ -251,7 +249,7 @@ def test_a_worker_caches_lookup_results_for_their_time_to_live(tmp_path: Path, m
         run.add_record(event(second, customer)).run()
     assert counted.calls == ["c1", "c2", "c1"]
     for seconds, calls in ((59, 3), (1, 4)):
-        clock[0] += seconds
+        run.advance_processing_time(timedelta(seconds=seconds))
         result = run.add_record(event(9, "c1")).run()
         assert len(counted.calls) == calls
     assert (result.counters["customers.fetched"], result.counters["customers.cached"]) == (4, 3)

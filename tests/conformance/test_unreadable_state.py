@@ -159,7 +159,7 @@ def test_unreadable_windows_and_running_values_end_the_run_even_with_dead_letter
     snapshot = before.snapshot().replace(b"test_unreadable_state:Removed", b"test_unreadable_state:Rem0ved")
     run = test_run(job(StoresLast(), on_error="dead_letter"), snapshot=snapshot)
     run.add_watermark(at(50)) if value is None else run.add_record(event(0, value))
-    with pytest.raises(CallbackError, match=f"StateDecodeError: state '{spec}' of key 'k'.*Rem0ved cannot be imported"):
+    with pytest.raises(CallbackError, match=f"StateDecodeError: state '{spec}' of key 'k'.*Rem0ved is not known"):
         run.end_batch().run()
 
 

@@ -97,6 +97,7 @@ def test_amadou_exports_these_names() -> None:
         "VectorizedHandler",
         "check_ran",
         "codec_for",
+        "copied",
         "errors",
         "from_micros",
         "from_millis",

@@ -46,9 +46,12 @@ class Aggregate(ABC, Generic[A, R]):
     def __init_subclass__(cls) -> None:
         """Reset the column methods of a class that overrides `create`, `add`, `merge` or `result`, but no column
         method. Inherited column methods would ignore the override, so the class gets the column methods of `Aggregate`.
-        If the class does not define `kind`, `has_kinds` is also reset to `False`.
+        If the class does not define `kind`, `has_kinds` is also reset to `False`. A class that overrides `add` gets
+        `keeps_values = True`.
         """
         super().__init_subclass__()
+        if "add" in vars(cls) and "keeps_values" not in vars(cls):
+            cls.keeps_values = True
         if not _COLUMN_METHODS.isdisjoint(vars(cls)) or _METHODS.isdisjoint(vars(cls)):
             return
         for name in _COLUMN_METHODS:
@@ -64,6 +67,10 @@ class Aggregate(ABC, Generic[A, R]):
 
     has_kinds: bool = False
     """`True` if only accumulators with values of the same kind can be merged; `kind` then returns the kind."""
+
+    keeps_values: bool = True
+    """`True` if an accumulator can contain an event's value or a part of it. A window then adds a copy of the event, so
+    that a callback that changes the value does not change the window. `False` saves the copy."""
 
     @property
     def fields(self) -> frozenset[str] | None:

@@ -130,6 +130,12 @@ class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
         init=False,
         default=attrs.Factory(lambda self: any(part.has_kinds for part in self.aggregates.values()), takes_self=True),
     )
+    keeps_values: bool = attrs.field(
+        init=False,
+        default=attrs.Factory(
+            lambda self: any(part.keeps_values for part in self.aggregates.values()), takes_self=True
+        ),
+    )
 
     @property
     def fields(self) -> frozenset[str] | None:

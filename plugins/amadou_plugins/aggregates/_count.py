@@ -15,6 +15,8 @@ class Count(OneValue[int, int]):
         counted
     """
 
+    keeps_values = False
+
     @property
     def fields(self) -> frozenset[str] | None:
         return frozenset() if self.of is None else fields_read(self.of)

@@ -37,6 +37,8 @@ class DistinctCount(OneValue[Distinct, int]):
     :raises AggregateError: `approximate` is set, but the library for approximate counts is not installed
     """
 
+    keeps_values = False
+
     approximate: bool = attrs.field(default=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:

@@ -14,6 +14,7 @@ from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_read
 @attrs.frozen(repr=False)
 class _Extreme(OneValue[Any, Any]):
     has_kinds = True
+    keeps_values = False
     _beats: ClassVar[Any]
 
     def create(self) -> Any:

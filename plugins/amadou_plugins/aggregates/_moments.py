@@ -35,6 +35,8 @@ _NAN = float("nan")
 
 @attrs.frozen(repr=False)
 class _OfSquares(OneValue[Moments, float | None]):
+    keeps_values = False
+
     ddof: int = attrs.field(default=1, kw_only=True)
     _rounded: ClassVar[Any]
 
@@ -114,6 +116,8 @@ class StdDev(_OfSquares):
 
 @attrs.frozen(repr=False)
 class _OfPairs(Aggregate[Moments, float | None]):
+    keeps_values = False
+
     x: Of
     y: Of
     read_x: Reader = attrs.field(

@@ -22,6 +22,7 @@ class MovingAverage(OneValue[list[Value], Any]):
 
     mergeable = False
     ordered = True
+    keeps_values = False
 
     n: int = 0
 

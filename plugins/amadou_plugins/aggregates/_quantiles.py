@@ -43,6 +43,8 @@ class Quantiles(OneValue[list[Any], list[float | None]]):
         is not installed
     """
 
+    keeps_values = False
+
     quantiles: Sequence[float] = attrs.field(default=(), converter=_as_tuple)
     accuracy: float = attrs.field(default=0.01, kw_only=True)
 
@@ -95,6 +97,8 @@ class Median(OneValue[list[float | int], float | None]):
     :param of: numbers (`int`, `float`, `bool` as 0 and 1, or `Decimal` as the nearest float); `None` and NaN are
         skipped
     """
+
+    keeps_values = False
 
     def create(self) -> list[float | int]:
         return []

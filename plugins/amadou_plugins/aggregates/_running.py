@@ -66,6 +66,7 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
 
     noun = "running value"
     counts_expired = True
+    is_watched = False  # callbacks get results, not accumulators
 
     @overload
     def __init__(

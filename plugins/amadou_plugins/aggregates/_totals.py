@@ -35,6 +35,7 @@ _QUOTIENT: Final = Context(prec=28, Emin=-(10**9), Emax=10**9, traps=[])
 @attrs.frozen(repr=False)
 class _OfTotal(OneValue[Total, Any]):
     has_kinds = True
+    keeps_values = False
 
     def create(self) -> Total:
         return new_total()

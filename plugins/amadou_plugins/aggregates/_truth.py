@@ -8,6 +8,8 @@ from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 @attrs.frozen(repr=False)
 class _Truth(OneValue[bool, bool]):
+    keeps_values = False
+
     _without_values: ClassVar[bool]
 
     def create(self) -> bool:

@@ -1,19 +1,19 @@
 """Decides which requests the console answers, and protects its answers."""
 
 import hmac
-import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
+from amadou_plugins._hosts import Hosts
+
 _Scope = MutableMapping[str, Any]
 _App = Callable[[_Scope, Any, Any], Awaitable[None]]
 
 _TOKEN: Final = "token"
-_NUMERIC: Final = re.compile(r"([0-9.]+|\[[0-9a-f:.]+\])(:[0-9]+)?")
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -36,29 +36,25 @@ class Access:
 
     :param app: the application
     :param token: the token
-    :param hosts: the values of the `Host` header that are answered
+    :param hosts: the values of the header `Host` that are answered
     :param cookie: the name of the cookie; consoles on other ports need other names
     :param actions: the addresses of actions
-    :param any_address: `True` to also answer if the header has a numeric address. A page of another server can only
-        reach this one under a name (DNS rebinding)
     """
 
     def __init__(
         self,
         app: _App,
         token: str,
-        hosts: Iterable[str],
+        hosts: Hosts,
         cookie: str,
         *,
         actions: Collection[str] = (),
-        any_address: bool = False,
     ) -> None:
         self._app = app
         self._token = token
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._hosts = hosts
         self._cookie = cookie
         self._actions = frozenset(actions)
-        self._any_address = any_address
 
     async def __call__(self, scope: _Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -78,7 +74,7 @@ class Access:
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that is not allowed; `None` if it is allowed."""
-        if not self._is_own(request.headers.get("host", "").lower()):
+        if request.headers.get("host", "") not in self._hosts:
             return PlainTextResponse("The host name of this address is not that of the console.\n", 421)
         is_action = request.method == "POST" and request.url.path in self._actions
         if request.method != "GET" and not is_action:
@@ -98,9 +94,6 @@ class Access:
             return None
         text = "This needs the console's token: open the address that the run printed when it started.\n"
         return PlainTextResponse(text, 401)
-
-    def _is_own(self, host: str) -> bool:
-        return host in self._hosts or (self._any_address and _NUMERIC.fullmatch(host) is not None)
 
     def _is_right(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self._token.encode())

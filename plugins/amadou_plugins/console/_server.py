@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from amadou import AmadouError
+from amadou_plugins._hosts import Hosts, in_url, is_loopback
 from amadou_plugins.console._history import RunHistory
 
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _STOP_SECONDS: Final = 5.0
 _logger = logging.getLogger("amadou")
 
@@ -24,6 +24,7 @@ class Server:
     :param runs: function that returns the runs to show, the newest last
     :param acts: `True` to offer actions
     :param time_limit: number of seconds after which a request fails
+    :param head_limit: number of seconds in which a client has to send the head of a request
     :ivar url: the address with the token
     :raises AmadouError: the server cannot listen, or its packages are not installed
     """
@@ -36,29 +37,29 @@ class Server:
         *,
         acts: bool = False,
         time_limit: float = 20.0,
+        head_limit: float = 10.0,
     ) -> None:
         try:
             import uvicorn
 
             from amadou_plugins.console._access import Access
             from amadou_plugins.console._application import ACTIONS, application
+            from amadou_plugins.console._head_limit import HeadLimit
         except ImportError as error:
             raise AmadouError("the console needs more packages: run pip install 'amadou[console]'") from error
         listening = _listening(host, port)
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
-        is_local = host in _LOOPBACK
-        names = {*_LOOPBACK, host} if is_local else {*_LOOPBACK, host, socket.gethostname(), socket.getfqdn()}
         app = Access(
             application(runs, acts=acts, time_limit=time_limit),
             token,
-            {f"{_in_url(name)}:{port}" for name in names},
+            Hosts(host, port),
             f"amadou-console-{port}",
             actions=ACTIONS if acts else (),
-            any_address=not is_local,
         )
         config = uvicorn.Config(
             app,
+            http=type("Limited", (HeadLimit,), {"seconds": head_limit}),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -72,9 +73,9 @@ class Server:
             target=self._server.run, kwargs={"sockets": [listening]}, name="amadou-console", daemon=True
         )
         self._thread.start()
-        self.url = f"http://{_in_url(host)}:{port}/?token={token}"
+        self.url = f"http://{in_url(host)}:{port}/?token={token}"
         print(f"console: {self.url}", file=sys.stderr, flush=True)
-        if not is_local:
+        if not is_loopback(host):
             _logger.warning(
                 "the console listens on %s: other machines can connect, and the connection is not encrypted", host
             )
@@ -96,7 +97,3 @@ def _listening(host: str, port: int) -> socket.socket:
         where = f"{host}:{port}: use a different port or address"
         raise AmadouError(f"the console cannot listen on {where} ({error.strerror or error})") from error
     return listening
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

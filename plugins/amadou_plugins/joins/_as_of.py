@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from typing_extensions import Unpack
 
-from amadou import ComponentState, Invoke, KeyedEvent, Subject, to_micros
+from amadou import ComponentState, Invoke, KeyedEvent, Subject, copied, to_micros
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import micros_of
@@ -84,9 +84,9 @@ class AsOfJoin(JoinSpec):
         part = self.state_for(subject)
         lefts, rights, last = _stored(part.value)
         if is_left:
-            lefts.insert(micros, event.value)
+            lefts.insert(micros, copied(event.value))
         else:
-            rights.replace(micros, event.value)
+            rights.replace(micros, copied(event.value))
         self._store(part, lefts, rights, last, watermark)
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:

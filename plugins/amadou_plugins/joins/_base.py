@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 from typing_extensions import Required
 
-from amadou import Invoke, Key, KeyedEvent, Subject, from_micros
+from amadou import Invoke, Key, KeyedEvent, Subject, copied, from_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import CallingComponent, H, OnLate, X
 from amadou_plugins.joins._errors import JoinSourceError
@@ -142,4 +142,4 @@ class JoinSpec(CallingComponent):
 
 
 def _event(key: Key, kept: Kept | None) -> KeyedEvent[Any] | None:
-    return None if kept is None else KeyedEvent(key, from_micros(kept[0]), kept[1])
+    return None if kept is None else KeyedEvent(key, from_micros(kept[0]), copied(kept[1]))

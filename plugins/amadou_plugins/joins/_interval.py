@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from typing_extensions import Unpack
 
-from amadou import ComponentState, Invoke, KeyedEvent, Subject, to_micros
+from amadou import ComponentState, Invoke, KeyedEvent, Subject, copied, to_micros
 from amadou.errors import SpecError
 from amadou.event_time import END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import direct
@@ -81,7 +81,7 @@ class IntervalJoin(JoinSpec):
             partners = sides[other].between(micros - self._upper, micros - self._lower)
         for _, entry in partners:
             entry[1] = True
-        sides[own].insert(micros, [event.value, bool(partners)])
+        sides[own].insert(micros, [copied(event.value), bool(partners)])
         self._store(part, sides)
         kept = (micros, event.value)
         for time, (value, _) in partners:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from typing_extensions import Unpack
 
-from amadou import Invoke, KeyedEvent, Subject, to_micros
+from amadou import Invoke, KeyedEvent, Subject, copied, to_micros
 from amadou_plugins._calling import direct
 from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 
@@ -48,7 +48,7 @@ class LatestJoin(JoinSpec):
         elif self._is_late(subject, micros):
             self.too_late(subject, event)
         elif part.value is None or micros >= part.value[0]:
-            part.store([micros, event.value], None)
+            part.store([micros, copied(event.value)], None)
 
     def _is_late(self, subject: Subject, micros: int) -> bool:
         watermark = subject.watermark_micros

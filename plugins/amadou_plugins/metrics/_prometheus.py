@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from amadou import AmadouError, BatchReport, Metric, Run, hookimpl
+from amadou_plugins._hosts import Hosts, in_url
 from amadou_plugins.metrics._spark import SPARK
 
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -20,15 +21,17 @@ class PrometheusEndpoint:
 
     :param port: port to listen on; `0` to listen on any free port
     :param address: address or host name of this machine to listen on; ``"0.0.0.0"`` to listen on all IPv4 addresses
+    :param hosts: host names under which Prometheus reads the metrics, apart from those of this machine. Requests under
+        other names are refused, except for numeric addresses if other machines can connect
     :ivar url: URL of the metrics while a job with this plugin is running; otherwise `None`
     :raises ValueError: the port is not between 0 and 65535
     """
 
-    def __init__(self, port: int = 9464, address: str = "127.0.0.1") -> None:
+    def __init__(self, port: int = 9464, address: str = "127.0.0.1", *, hosts: Iterable[str] = ()) -> None:
         if not 0 <= port <= 65535:
             raise ValueError(f"port must be between 0 and 65535, not {port}")
         self.url: str | None = None
-        self._port, self._address = port, address
+        self._port, self._address, self._hosts = port, address, tuple(hosts)
         self._lock = threading.Lock()
         self._runs: set[str] = set()
         self._families: dict[str, tuple[Metric, dict[_Labels, float]]] = {}
@@ -109,7 +112,8 @@ class PrometheusEndpoint:
             where = f"{self._address}:{self._port}: use a different port or address"
             raise AmadouError(f"metrics cannot be served on {where} ({error.strerror})") from error
         address, port = self._server.server_address[:2]
-        self.url = f"http://{f'[{address}]' if ':' in address else address}:{port}/metrics"
+        self._server.set_app(_answering(self._server.get_app(), Hosts(self._address, port, self._hosts)))
+        self.url = f"http://{in_url(address)}:{port}/metrics"
 
     def _end(self, run: Run) -> None:
         with self._lock:
@@ -134,3 +138,15 @@ def _labels(run: Run, metric: Metric, stage: str, value: Any = None) -> _Labels:
     if value is not None:
         labels.append(("part" if stage and metric.label == "stage" else str(metric.label), str(value)))
     return tuple(labels)
+
+
+def _answering(app: Any, hosts: Hosts) -> Any:
+    """Return a WSGI application that refuses requests under other host names."""
+
+    def answering(environ: Mapping[str, Any], start_response: Any) -> Any:
+        if environ.get("HTTP_HOST", "") in hosts:
+            return app(environ, start_response)
+        start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [b"The host name of this address is not known: name it in PrometheusEndpoint(hosts=[...]).\n"]
+
+    return answering

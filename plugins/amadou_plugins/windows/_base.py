@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypedDict, overlo
 
 from typing_extensions import NamedTuple, TypeVar
 
-from amadou import ComponentState, EventColumns, Invoke, Key, KeyedEvent, Subject, check_ran, from_micros
+from amadou import ComponentState, EventColumns, Invoke, Key, KeyedEvent, Subject, check_ran, copied, from_micros
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import CallingComponent, H, OnLate, X, latest, micros_of
@@ -126,7 +126,7 @@ class Emission:
 
     def __call__(self, subject: Subject, window: Window) -> Any:
         self._accumulators = [merged(self._aggregate, self._accumulators)]
-        return self._function(subject, window, self._aggregate.result(self._accumulators[0]))
+        return self._function(subject, window, copied(self._aggregate.result(self._accumulators[0])))
 
 
 def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
@@ -334,6 +334,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         :raises ValueKindError: a window that contains the event already contains values of a different kind
         """
         before = self._kept.kind(kept[ACCUMULATOR]) if self._kept.has_kinds else None
+        event = self._own(event)
         if isinstance(self._kept, ByTurns):
             batch_local = self._batch_local(part)
             newest = batch_local.get("turn")
@@ -408,6 +409,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             return
         function = self.function("on_close", subject.handler)
         events = map(from_micros, firsts), map(from_micros, lasts)
+        if self._kept.keeps_values:
+            values = list(map(copied, values))
         for key, start, end, first, last, value, at in zip(keys, starts, ends, *events, values, closed, strict=True):
             subject.key, subject.timestamp = key, at
             returned = function(subject, Window(start, end, key, False, first, last), value)
@@ -453,6 +456,13 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     def _asks_for_early(self, event: KeyedEvent[Any]) -> bool:
         """Return `True` if an event triggers early results of the windows that it is in; see `_emits_early`."""
         return bool(self._early_count or (self._early_predicate is not None and self._early_predicate(event)))
+
+    def _own(self, event: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        """Return an event whose value the window can keep: the callback may change that of the event in place."""
+        if not self._kept.keeps_values:
+            return event
+        value = copied(event.value)
+        return event if value is event.value else KeyedEvent(event.key, event.timestamp, value)
 
     def _emits_early(self, events: int) -> bool:
         """Return `True` if an event that triggers early results does so for a window with this number of events."""

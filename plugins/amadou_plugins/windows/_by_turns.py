@@ -21,6 +21,7 @@ class ByTurns(Aggregate[list[Any], Any]):
     def __init__(self, aggregate: Aggregate[Any, Any]) -> None:
         self.aggregate = aggregate
         self.has_kinds = aggregate.has_kinds
+        self.keeps_values = aggregate.keeps_values
 
     @property
     def names(self) -> Any:

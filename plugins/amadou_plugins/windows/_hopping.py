@@ -147,7 +147,7 @@ class HoppingWindow(WindowSpec[V_co]):
             )
             self._add(part, kept, event, panes.values(), others)
         else:
-            kept[ACCUMULATOR] = self._kept.add(kept[ACCUMULATOR], event)
+            kept[ACCUMULATOR] = self._kept.add(kept[ACCUMULATOR], self._own(event))
         kept[COUNT] += 1
         kept[_FIRST], kept[_LAST] = min(kept[_FIRST], micros), max(kept[_LAST], micros)
         panes[pane] = kept

@@ -349,7 +349,7 @@ class SessionWindow(WindowSpec[V_co]):
         elif isinstance(self._kept, ByTurns):
             self._add(part, session, event, sessions, lambda _: ())
         else:
-            session[ACCUMULATOR] = self._kept.add(session[ACCUMULATOR], event)
+            session[ACCUMULATOR] = self._kept.add(session[ACCUMULATOR], self._own(event))
         if self._early_count:
             session[COUNT] += 1
         return session

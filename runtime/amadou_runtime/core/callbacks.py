@@ -19,7 +19,7 @@ from amadou import (
 from amadou.dependencies import DependencyCallbacks
 from amadou.engine import ON_CHANGE, Batch, batch_of, keyed_events, known_components
 from amadou.errors import AmadouError, RecoverError
-from amadou.event_time import from_micros
+from amadou.event_time import LAST_TIME, from_micros
 from amadou.text import shown_error
 from amadou_runtime.core.dead_letters import ComponentTimer, DeadLetters
 from amadou_runtime.core.events import Run
@@ -207,6 +207,8 @@ class Callbacks:
     ) -> AmadouError:
         if self.observer is not None:
             self.observer.failed(shown_error(error), [])
+        if isinstance(error, OverflowError) and batch.watermark == LAST_TIME and advice is None:
+            advice = "in a flush, subject.watermark is the last time there is: add to subject.timestamp instead"
         return callback_error(
             error,
             handler=self.name,

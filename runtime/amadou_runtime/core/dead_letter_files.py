@@ -59,12 +59,13 @@ def read_letters(
     return found
 
 
-def stage_of(letter: Letter, job: Job) -> str:
+def stage_of(fields: Mapping[str, Any], job: Job) -> str:
     """Return the name of the stage that wrote a dead letter; empty in a job with one handler.
 
+    :param fields: the fields of the dead letter
     :raises LoadError: another job wrote the dead letter
     """
-    written_by = letter.fields["job"]
+    written_by = fields["job"]
     stage = stage_named(job, written_by)
     if stage is None:
         raise LoadError(job.name, f"the dead letters are from the job {written_by!r}: use that job")

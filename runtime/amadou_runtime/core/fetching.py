@@ -15,10 +15,12 @@ import attrs
 
 from amadou import Lookup
 from amadou.errors import LookupAnswerError
+from amadou.text import shown_value
 
 Fetch: TypeAlias = Callable[[list[Any]], Any]
 _PAUSE: Final = 0.05
 """Seconds before the first retry; each further retry waits twice as long."""
+_SHOWN: Final = 200
 _GRACE: Final = 5.0
 """Default for `grace`; see `fetched`."""
 
@@ -40,13 +42,21 @@ def fetched(lookup: Lookup[Any, Any], function: Fetch, keys: Sequence[Any], *, g
 def _checked(answer: Any, keys: list[Any]) -> dict[Any, Any]:
     """Return the answers for keys.
 
-    :raises LookupAnswerError: the function did not return a mapping
+    :raises LookupAnswerError: the function did not return a mapping with these keys
     """
     if inspect.iscoroutine(answer):
         answer.close()  # otherwise Python warns that it was never awaited
     if not isinstance(answer, Mapping):
-        raise LookupAnswerError(answer)
-    return {key: answer.get(key) for key in keys}
+        shown = shown_value(answer, _SHOWN)
+        raise LookupAnswerError(f"the function must return a mapping from keys to answers, not {shown}")
+    answers = {key: answer.get(key) for key in keys}
+    types = set(map(type, keys))
+    for other in answer:
+        if type(other) not in types and other not in answers:
+            asked, named = (f"{shown_value(key, _SHOWN)} ({type(key).__name__})" for key in (keys[0], other))
+            why = f"the function was asked for {asked}, and answered for {named}"
+            raise LookupAnswerError(f"{why}: return the keys as they were passed")
+    return answers
 
 
 def _failed(keys: list[Any], error: BaseException) -> dict[Any, Any]:

@@ -1,15 +1,16 @@
 """Turns records into events and packs the events by key group. This is the first stage of both engines."""
 
-import itertools
-import operator
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from operator import itemgetter
 from types import GeneratorType
 from typing import Any, Final, Literal, NamedTuple
 
-from amadou import Filtered, Job, KeyedEvent, Source, TableSource, check_ran
+import attrs
+
+from amadou import Filtered, Job, KeyedEvent, Source, TableSource, check_ran, copied
 from amadou.engine import FedSource, callbacks_of, check_key, pack
 from amadou.errors import (
     AmadouError,
@@ -51,6 +52,34 @@ class KeyedRecords(NamedTuple):
     """Events in combined form by key group; see `combining`."""
     failed: Sequence[Any] = ()
     """The records that could not be keyed."""
+
+
+@attrs.define
+class _Failed:
+    """The records that cannot be keyed or packed, and their dead letters, with the position among all records.
+
+    :param others: the other records, with the events that `key_event` returned, as a list, or with `Filtered`
+    """
+
+    found: list[tuple[int, Any, Any]] = attrs.field(factory=list)
+    others: list[tuple[int, Any, Any]] = attrs.field(factory=list)
+
+    def add(self, record: Any, letter: Any, at: int | None = None) -> None:
+        self.found.append((self._next if at is None else at, record, letter))
+
+    def add_other(self, record: Any, returned: Any) -> None:
+        self.others.append((self._next, record, returned))
+
+    @property
+    def _next(self) -> int:
+        return len(self.found) + len(self.others)
+
+    def of(self, keyed: KeyedRecords) -> KeyedRecords:
+        """Return keyed records together with those that failed."""
+        self.found.sort(key=itemgetter(0))
+        return keyed._replace(
+            letters=[letter for _, _, letter in self.found], failed=[record for _, record, _ in self.found]
+        )
 
 
 POSITIONS: Final = 1 << 32
@@ -197,33 +226,31 @@ class Keying:
 
         :raises CallbackError: `key_event` failed or returned an unusable value, and the job does not write dead letters
         """
+        key_event = _at(now, self._key_event) if self._is_table else self._key_event
         with callbacks_of(self._of):
             if self._letters is None:
-                return self._pack(records, now, None)
-            letters: list[Any] = []
+                return self._packed(*self._keyed(records, key_event, now))
+            failed = _Failed()
+            by_group, newest = self._keyed(records, key_event, now, failed)
             try:
-                return self._pack(records, now, letters)
+                keyed = self._packed(by_group, newest)
             except CallbackError:  # only packing detects a value that msgpack cannot encode
-                letters = []
-                self.take_failures()
-                self.samples.take()
-                packs = [self._packs(record, now, letters) for record in records]
-                keyed = self._pack(itertools.compress(records, packs), now, None)
-                failed = list(itertools.compress(records, map(operator.not_, packs)))
-                return keyed._replace(letters=letters, failed=failed)
+                keyed = self._packed(*self._keyed(self._which_pack(failed), lambda events: events, now))
+            return failed.of(keyed) if failed.found else keyed
 
     def take_failures(self) -> Failures:
         """Return the failures since the last call of this method, and reset them."""
         return {} if self._letters is None else self._letters.take_failures()
 
-    def _packs(self, record: Any, now: int, letters: list[Any]) -> bool:
-        """Return `True` if a record can be keyed and packed. If not, append its dead letter to `letters`."""
-        try:
-            self._pack((record,), now, None)
-        except CallbackError as error:
-            letters.append(self._letter(record, error))
-            return False
-        return True
+    def _which_pack(self, failed: "_Failed") -> Iterator[Any]:
+        """Yield what `key_event` returned for the records whose events can be packed. The others have failed."""
+        for at, record, returned in failed.others:
+            try:
+                self._pack_groups({0: [part for event in returned for part in event]} if type(returned) is list else {})
+            except CallbackError as error:
+                failed.add(record, self._letter(record, error), at)
+                continue
+            yield returned
 
     def _letter(self, record: Any, error: CallbackError) -> Any:
         assert self._letters is not None
@@ -232,33 +259,37 @@ class Keying:
         value = fed_value(self._fed, record)
         return self._letters.of_record(self._source, value, error, timestamp=record.timestamp, encoded=record.encoded)
 
-    def _pack(self, records: Iterable[Any], now: int, letters: list[Any] | None) -> KeyedRecords:
+    def _keyed(
+        self, records: Iterable[Any], key_event: Callable[[Any], Any], now: int, failed: "_Failed | None" = None
+    ) -> tuple[dict[int, list[Any]], int | None]:
+        """Key records. Return the keys, times and values of their events by key group, and the newest time.
+
+        :param failed: takes the records that fail; `None` to raise the first failure
         """
-        :param letters: list to which the dead letters of failing records are added; `None` to raise the first failure
-        """
-        key_event = _at(now, self._key_event) if self._is_table else self._key_event
         groups = self._groups
         limit = self._limit(now)
         newest = FIRST_TIME
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
         by_key: dict[Any, list[Any]] = {}
-        unkeyed: list[Any] = []
         self.stopwatch.turn("key_event")
         for record in records:
             events: Any = None
             event: Any = None
             returned: Any = None
             try:
-                events = returned = key_event(record)
+                events = returned = key_event(record if failed is None else _spared(record))
                 if type(events) is KeyedEvent:
-                    events = (events,)
+                    events = [events]
                 elif events is None:
                     continue
                 elif type(events) is Filtered:
                     newest = max(newest, _filtered_time(events, limit))
+                    if failed is not None:
+                        failed.add_other(record, events)
                     continue
-                elif letters is not None:
-                    events, before = list(events), newest
+                elif failed is not None:
+                    events = list(events)
+                before = newest
                 for event in events:
                     key, timestamp, _ = event
                     if type(key) is not str:
@@ -275,19 +306,20 @@ class Keying:
                         raise TimestampRangeError(timestamp)
                     packed += event
             except Exception as error:
-                failed = self._failed(record, event, error, returned)
-                if letters is None:
-                    raise failed
-                letters.append(self._letter(record, failed))
-                unkeyed.append(record)
+                why = self._failed(record, event, error, returned)
+                if failed is None:
+                    raise why
+                failed.add(record, self._letter(record, why))
                 if type(events) is list:  # process all of a record's events or none
                     newest = before
                     done = next(at for at, other in enumerate(events) if other is event)
                     for other in reversed(events[:done]):
                         del by_key[other.key][-3:]
+            else:
+                if failed is not None:
+                    failed.add_other(record, events)
         self.stopwatch.turn()
-        keyed = self._packed(by_group, None if newest is FIRST_TIME else to_micros(newest), letters or [])
-        return keyed._replace(failed=unkeyed) if unkeyed else keyed
+        return by_group, None if newest is FIRST_TIME else to_micros(newest)
 
     def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> KeyedRecords:
         """Pack events that were keyed in one call.
@@ -312,14 +344,14 @@ class Keying:
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
         for event in zip(keys, timestamps, values, strict=True):
             by_group[by_key[event[0]]] += event
-        return self._packed(by_group, to_micros(newest), [])
+        return self._packed(by_group, to_micros(newest))
 
-    def _packed(self, by_group: Mapping[int, list[Any]], newest: int | None, letters: list[Any]) -> KeyedRecords:
+    def _packed(self, by_group: Mapping[int, list[Any]], newest: int | None) -> KeyedRecords:
         by_group, combined = self._combined(by_group)
         packed, oldest = self._pack_groups(by_group), None
         if self._is_dependent:
             oldest = min((to_micros(at) for events in by_group.values() for at in events[1::3]), default=None)
-        return KeyedRecords(packed, newest, oldest, letters, combined=combined)
+        return KeyedRecords(packed, newest, oldest, [], combined=combined)
 
     def _combined(self, by_group: Mapping[int, list[Any]]) -> tuple[Mapping[int, list[Any]], dict[int, bytes]]:
         """Return the events that have to be sent, and the others in combined form, both by key group."""
@@ -394,6 +426,16 @@ class Keying:
                 f"key_event must return a KeyedEvent, an iterable of them, Filtered(time) or None, not {why}"
             )
         return _time_error(event) or error
+
+
+def _spared(record: Any) -> Any:
+    """Return a copy of a record that `key_event` may change: a dead letter has the record as it was read."""
+    if type(record) is not dict and type(record) is not list:
+        return record
+    try:
+        return copied(record)
+    except Exception:  # it has a part that cannot be copied
+        return record
 
 
 def _time_error(given: KeyedEvent[Any] | Filtered) -> Exception | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from amadou import Job, KeyedEvent, LateEvent
 from amadou.engine import DEAD_LETTERS, LATE_EVENTS, Batch, Port
-from amadou.event_time import from_micros
+from amadou.event_time import to_micros
 from amadou_runtime.core.callbacks import Callbacks
 from amadou_runtime.core.events import Run
 from amadou_runtime.core.failure import callback_error
@@ -22,11 +22,11 @@ class LateEvents:
         self._callbacks = callbacks
         self._diverts = job.late_events == "divert"
 
-    def taken_out(self, runs: list[Run], micros: int, batch: Batch) -> tuple[list[Run], int]:
+    def taken_out(self, runs: list[Run], watermark: datetime, batch: Batch) -> tuple[list[Run], int]:
         """Drop or divert the late events. Return the other events, and the number of late events."""
         late = 0
         left = []
-        watermark = from_micros(micros)
+        micros = to_micros(watermark)
         for run in runs:
             if min(run.micros) >= micros:
                 left.append(run)

@@ -1,12 +1,13 @@
 """Fetches the answers that a batch's events need, before the events are processed (`semantics.md` 35)."""
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
-from amadou import Job, KeyedEvent, Lookup, Subject
-from amadou.errors import LookupFailedError
+from amadou import Job, Key, KeyedEvent, Lookup, Subject
+from amadou.errors import AmadouError, LookupFailedError
+from amadou.event_time import MICROSECOND
 from amadou.text import shown_error
 from amadou_runtime.core.events import Run
 from amadou_runtime.core.fetching import fetched
@@ -21,6 +22,8 @@ class Lookups:
 
     :ivar answers: the answers for the events that are processed next, by lookup and key
     :ivar errors: by lookup, the error of its function `key` on one of these events
+    :ivar needed_by: see `Batch.needed_by`
+    :ivar now: the clock time in microseconds
     """
 
     def __init__(self, job: Job, stopwatch: Stopwatch) -> None:
@@ -32,6 +35,8 @@ class Lookups:
         self._calls: dict[str, int] = {}
         self.answers: dict[str, dict[Any, Any]] = {}
         self.errors: dict[str, str] = {}
+        self.needed_by: dict[str, dict[Any, set[Key]]] | None = None
+        self.now = 0
 
     def __bool__(self) -> bool:
         return bool(self._lookups)
@@ -44,6 +49,8 @@ class Lookups:
     def begin(self) -> None:
         """Forget which answers the last events needed."""
         self.answers, self.errors = {}, {}
+        if self.needed_by is not None:
+            self.needed_by = {name: {} for name in self._lookups}
 
     def add_needed(self, event: KeyedEvent[Any], subject: Subject, needed: Needed) -> None:
         """Add the keys that an event needs and whose answers are not kept.
@@ -52,8 +59,10 @@ class Lookups:
         """
         for name, lookup in self._lookups.items():
             for key in self.keys_of(lookup, event):
-                if lookup.kept is None or key not in lookup.kept.state_for(subject):
+                if not _is_kept(lookup, key, subject):
                     needed.setdefault(name, {})[key] = None
+                if self.needed_by is not None:
+                    self.needed_by[name].setdefault(key, set()).add(event.key)
 
     def keys_of(self, lookup: Lookup[Any, Any], event: KeyedEvent[Any]) -> Iterable[Any]:
         """Return the keys that an event needs of a lookup; none if its function `key` fails. `Lookup.get` reports the
@@ -75,7 +84,7 @@ class Lookups:
         for name, keys in needed.items():
             lookup, cache = self._lookups[name], self._caches[name]
             answers = self.answers.setdefault(name, {})
-            cached = cache.get(keys)
+            cached = cache.get(keys, self.now)
             answers.update(cached)
             missing = [key for key in keys if key not in answers]
             if cached:
@@ -88,7 +97,7 @@ class Lookups:
             self._calls[name] = self._calls.get(name, 0) + -(-len(missing) // lookup.batch_size)
             self._count(f"{name}.fetched", len(missing))
             failed = {key: error for key, error in found.items() if isinstance(error, Exception)}
-            cache.put({key: answer for key, answer in found.items() if key not in failed})
+            cache.put({key: answer for key, answer in found.items() if key not in failed}, self.now)
             answers.update(found)
             if failed:
                 self._handle(lookup, failed, answers)
@@ -117,8 +126,11 @@ class Lookups:
         assert lookup.kept is not None
         state, answers = lookup.kept.state_for(subject), self.answers.get(lookup.name, {})
         for key in self.keys_of(lookup, event):
-            if key in answers and not isinstance(answers[key], Exception) and key not in state:
-                state[key] = answers[key]
+            if key in answers and not isinstance(answers[key], Exception) and not _is_kept(lookup, key, subject):
+                try:
+                    state[key] = answers[key]
+                except AmadouError as error:
+                    answers[key] = error
 
     def take_counters(self) -> dict[str, int]:
         """Return the counters since the last call of this method, and reset them."""
@@ -134,31 +146,41 @@ class Lookups:
         self._counters[counter] = self._counters.get(counter, 0) + by
 
 
+def _is_kept(lookup: Lookup[Any, Any], key: Any, subject: Subject) -> bool:
+    """Return `True` if the answer for a key is in the state of a subject. `False` for a key of another type than the
+    lookup's: `Lookup.get` reports it.
+    """
+    if lookup.kept is None:
+        return False
+    with suppress(AmadouError):
+        return key in lookup.kept.state_for(subject)
+    return False
+
+
 class _Cache:
-    """The answers that a worker caches, the last used last."""
+    """The answers that a worker caches, the last used last. Times are those of the clock, in microseconds."""
 
     def __init__(self, lookup: Lookup[Any, Any]) -> None:
-        self._seconds = None if lookup.ttl is None or lookup.kept is not None else lookup.ttl.total_seconds()
+        self._life = None if lookup.ttl is None or lookup.kept is not None else lookup.ttl // MICROSECOND
         self._most = lookup.cache_size
-        self._answers: OrderedDict[Any, tuple[Any, float]] = OrderedDict()
+        self._answers: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
 
-    def get(self, keys: Iterable[Any]) -> dict[Any, Any]:
+    def get(self, keys: Iterable[Any], now: int) -> dict[Any, Any]:
         """Return the cached answers for keys."""
-        if self._seconds is None:
+        if self._life is None:
             return {}
-        now, found = time.monotonic(), {}
+        found = {}
         for key in keys:
             cached = self._answers.get(key)
-            if cached is not None and now - cached[1] < self._seconds:
+            if cached is not None and 0 <= now - cached[1] < self._life:  # the clock can be set back
                 self._answers.move_to_end(key)
                 found[key] = cached[0]
         return found
 
-    def put(self, answers: Mapping[Any, Any]) -> None:
+    def put(self, answers: Mapping[Any, Any], now: int) -> None:
         """Cache answers."""
-        if self._seconds is None:
+        if self._life is None:
             return
-        now = time.monotonic()
         for key, answer in answers.items():
             self._answers[key] = answer, now
             self._answers.move_to_end(key)

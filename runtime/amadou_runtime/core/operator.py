@@ -1,6 +1,7 @@
 """The operator, which processes batches of key groups on both engines."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -234,10 +235,12 @@ class Operator:
                 batch.touched = set[Key]().union(*(run.keys for run in runs))
                 group.load(set(batch.touched), given.watermark)
             subject = Subject(batch)
+            dropped_before = self._dropped_before(given, batch)
             for run in runs:
                 for event in keyed_events(run.keys, run.timestamps, run.values):
-                    subject.key, subject.timestamp = event.key, event.timestamp
-                    self.lookups.add_needed(event, subject, needed)
+                    if dropped_before is None or event.timestamp >= dropped_before:
+                        subject.key, subject.timestamp = event.key, event.timestamp
+                        self.lookups.add_needed(event, subject, needed)
         self.lookups.fetch(needed)
 
     def process(self, given: GroupBatch) -> ProcessedGroup:
@@ -336,6 +339,7 @@ class Operator:
         subject = Subject(batch)
         self._renew(left, group, subject, touched)
         batch.lookups, batch.lookup_errors = self.lookups.answers, self.lookups.errors
+        batch.needed_by = self.lookups.needed_by
         for call in failed:
             separate = self._batch(KeyGroup(PackedGroup(None)), call.watermark, (call.key,))
             separate.keeper = None
@@ -413,9 +417,13 @@ class Operator:
         """Return the events to process, the number of all events, and the number of late events dropped or diverted."""
         runs = release_or_hold(group, given.events, given.limits, batch.watermark, self._callbacks.observer)
         count, late = sum(len(run.keys) for run in runs), 0
-        if self._late is not None and not batch.is_replay and batch.watermark_micros is not None:
-            runs, late = self._late.taken_out(runs, batch.watermark_micros, batch)
+        if self._late is not None and (watermark := self._dropped_before(given, batch)) is not None:
+            runs, late = self._late.taken_out(runs, watermark, batch)
         return runs, count, late
+
+    def _dropped_before(self, given: GroupBatch, batch: Batch) -> datetime | None:
+        """Return the watermark, if late events are dropped or diverted; otherwise `None`."""
+        return None if self._late is None or given.again is not None else batch.watermark
 
     def _with_ttl(self) -> list[Any]:
         """Return the specs with a time to live."""

@@ -80,7 +80,7 @@ def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[
         fields = letter.fields
         digest = hashlib.sha256(letter.line).hexdigest()[:32]
         seen[digest] += 1
-        stage = stage_of(letter, job)
+        stage = stage_of(letter.fields, job)
         callback = fields["callback"]
         if callback not in CALLBACKS and not letter.packed.get("call"):
             others[callback] += 1

@@ -153,7 +153,7 @@ class Embedded:
         began = perf_counter()
         references = with_updates(self._job, self.references, updates)
         self._operator.begin(references)
-        self._operator.before_end = before_end
+        self._operator.before_end, self._operator.lookups.now = before_end, now
         evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
         decision = evaluation.decision
         given = GroupBatch(self.state.stored(), chunks, watermark, decision.limits)

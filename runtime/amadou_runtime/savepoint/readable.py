@@ -16,13 +16,17 @@ from uuid import UUID
 
 import attrs
 
-from amadou.engine import Envelope, pack, unpack
+from amadou.engine import Envelope, StoredObject, pack, unpack_stored
 from amadou.errors import AmadouError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou_runtime.core.state_schema import Structure
 
 _MEMBER, _CONTENT = "_type", "_value"
 """Keys with which a union stores the name of the member and its value."""
+
+
+UNREADABLE: Final = (AmadouError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""The errors that bytes cause that are not state of the expected type."""
 
 
 class NotReadableError(Exception):
@@ -33,9 +37,17 @@ def _decoded(text: Any) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-def _seconds(value: timedelta) -> float | int:
+def _seconds(value: timedelta) -> float | int | str:
+    """Return a number of seconds, as text if no `float` is exact."""
     micros = value // MICROSECOND
-    return micros / 1_000_000 if micros % 1_000_000 else micros // 1_000_000
+    if micros % 1_000_000 == 0:
+        return micros // 1_000_000
+    seconds = micros / 1_000_000
+    return seconds if _duration(seconds) == value else str(Decimal(micros).scaleb(-6))
+
+
+def _duration(seconds: float | int | str) -> timedelta:
+    return timedelta(microseconds=int((Decimal(str(seconds)) * 1_000_000).to_integral_value()))
 
 
 def _to_float(value: float) -> Any:
@@ -56,13 +68,15 @@ _FROM_JSON: Final[Mapping[str, Callable[[Any], Any]]] = {
     "bytes": _decoded,
     "datetime": datetime.fromisoformat,
     "date": date.fromisoformat,
-    "timedelta": lambda seconds: timedelta(microseconds=round(seconds * 1_000_000)),
+    "timedelta": _duration,
     "Decimal": Decimal,
     "UUID": UUID,
     "float": float,
 }
 _PACKED: Final = ("Any", "list", "dict", "tuple", "set", "frozenset")
 """Types whose values are stored in packed form inside the state: `Any`, and containers without item types."""
+_NONE: Final = {"$None": None}
+"""The value `None` in a row: the value `null` removes state."""
 _UNKNOWN: Final = "unknown"
 """The description of a type that is not known, such as that of a `codec=`."""
 _CONTAINERS: Final = {"tuple": tuple, "set": set, "frozenset": frozenset}
@@ -85,7 +99,9 @@ def to_tagged(value: Any) -> Any:
     for name, (type_, convert) in _TO_JSON.items():
         if isinstance(value, type_):
             return {f"${name}": convert(value)}
-    return {"$msgpack": base64.b64encode(pack(value)).decode()}
+    if kind is StoredObject:
+        return {"$object": [value.type, to_tagged(value.encoded)]}
+    raise TypeError(f"{kind.__name__} is not a type of stored values")
 
 
 def from_tagged(value: Any) -> Any:
@@ -104,8 +120,9 @@ def from_tagged(value: Any) -> Any:
     try:
         if tag == "$map":
             return {from_tagged(key): from_tagged(item) for key, item in content}
-        if tag == "$msgpack":
-            return unpack(_decoded(content))
+        if tag == "$object":
+            type_, encoded = content
+            return StoredObject.of(pack([type_, from_tagged(encoded)]))
         if tag[1:] in _CONTAINERS:
             return _CONTAINERS[tag[1:]](map(from_tagged, content))
         return _FROM_JSON[tag[1:]](content)
@@ -170,7 +187,7 @@ class _Type:
         """Return an encoded value as an object whose `repr` is that of the value."""
         description = self.description
         if isinstance(description, str):
-            return unpack(encoded) if description in _PACKED and isinstance(encoded, bytes) else encoded
+            return unpack_stored(encoded) if description in _PACKED and isinstance(encoded, bytes) else encoded
         ((kind, inner), *_) = description.items()
         if kind == "list" and isinstance(encoded, list):
             return [self.of(inner).shown(item) for item in encoded]
@@ -215,7 +232,7 @@ def _brackets(kind: str, parts: list[str]) -> str:
 
 def _leaf_to_json(name: str, value: Any) -> Any:
     if name in _PACKED:
-        return to_tagged(unpack(value) if isinstance(value, bytes) else value)
+        return to_tagged(unpack_stored(value) if isinstance(value, bytes) else value)
     type_, convert = _TO_JSON[name]
     return convert(value) if isinstance(value, type_) else to_tagged(value)
 
@@ -254,15 +271,19 @@ class StateFormat:
         the spec has them.
         """
         try:
-            stored = unpack(packed)
-        except (AmadouError, ImportError, AttributeError):  # with an object of a class that cannot be imported
+            version, has_ttl, encoded = self._stored(packed)
+            row: dict[str, Any] = {"version": version} if version else {}
+            if has_ttl:
+                encoded, times = self._without_times(encoded)
+                row["written"] = times
+            value = self._value_to_json(encoded)
+        except UNREADABLE:
             return {"value": {"$msgpack": base64.b64encode(packed).decode()}}
-        version, has_ttl, encoded = stored if type(stored) is Envelope else (0, False, stored)
-        row: dict[str, Any] = {"version": version} if version else {}
-        if has_ttl:
-            encoded, times = self._without_times(encoded)
-            row["written"] = times
-        return {"value": self._value_to_json(encoded), **row}
+        return {"value": _NONE if value is None else value, **row}
+
+    def _stored(self, packed: bytes) -> Envelope:
+        stored = unpack_stored(packed)
+        return stored if type(stored) is Envelope else Envelope(0, False, stored)
 
     def _without_times(self, encoded: Any) -> tuple[Any, Any]:
         """Return encoded state without the times of the last writes, and these times as text."""
@@ -287,7 +308,7 @@ class StateFormat:
         type_ = self._type("key")
         if type_.description == "datetime":
             return from_micros(key).isoformat()
-        return type_.to_json(unpack(key)) if self._is_packed_key else type_.to_json(key)
+        return type_.to_json(unpack_stored(key)) if self._is_packed_key else type_.to_json(key)
 
     @property
     def _is_packed_key(self) -> bool:
@@ -301,6 +322,7 @@ class StateFormat:
         value = row["value"]
         if isinstance(value, dict) and value.keys() == {"$msgpack"}:
             return _decoded(value["$msgpack"])
+        value = None if value == _NONE else value
         encoded, version, written = self._value_from_json(value), row.get("version", 0), row.get("written")
         if not isinstance(version, int):
             raise NotReadableError(f"the version {version!r} is not an integer")
@@ -341,12 +363,11 @@ class StateFormat:
     def shown(self, packed: bytes) -> str:
         """Return packed state as Python would show it, without the times of the last writes."""
         try:
-            stored = unpack(packed)
-            _, has_ttl, encoded = stored if type(stored) is Envelope else (0, False, stored)
+            _, has_ttl, encoded = self._stored(packed)
             if has_ttl:
                 encoded, _ = self._without_times(encoded)
             return repr(self._shown(encoded))
-        except (AmadouError, ImportError, AttributeError):
+        except UNREADABLE:
             return repr(packed)
 
     def _shown(self, encoded: Any) -> Any:
@@ -361,7 +382,7 @@ class StateFormat:
         type_ = self._type("key")
         if type_.description == "datetime":
             return from_micros(key)
-        return type_.shown(unpack(key)) if self._is_packed_key else type_.shown(key)
+        return type_.shown(unpack_stored(key)) if self._is_packed_key else type_.shown(key)
 
 
 def _pairs(value: Any) -> Any:

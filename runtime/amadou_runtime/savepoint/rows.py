@@ -11,13 +11,13 @@ from typing import IO, Any
 import attrs
 
 from amadou import Job, Key
-from amadou.engine import StateTable, check_key, pack
+from amadou.engine import StateTable, check_key, pack, unpack
 from amadou.errors import AmadouError, SavepointError
 from amadou.event_time import to_micros
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.core.state_schema import Known, described, is_of_reference, with_structures
+from amadou_runtime.core.state_schema import Known, Structure, described, is_of_reference, with_structures
 from amadou_runtime.savepoint.block import Block, structure_of
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.readable import (
@@ -93,7 +93,10 @@ class Importer:
         self._job = job
         known: Known = {} if base is None else base.structures
         self._known = known if job is None else with_structures(known, described(job))
-        self._formats = {name: StateFormat(of[-1]) for name, of in self._known.items() if not is_of_reference(of[-1])}
+        self._structures = {name: of[-1] for name, of in self._known.items() if not is_of_reference(of[-1])}
+        if base is not None and base.manifest.specs.keys() - self._structures.keys():
+            self._structures = _structures_at_run_time(base) | self._structures
+        self._formats = {name: StateFormat(structure) for name, structure in self._structures.items()}
         self._groups = _GROUPS if base is None else base.manifest.key_groups
 
     def write(self, rows: Iterable[Mapping[str, Any]], watermark: datetime | None, directory: Path) -> Manifest:
@@ -145,7 +148,7 @@ class Importer:
             raise NotReadableError(f"the job has no state named {name!r} (known: {known})")
         if "value" not in row:
             raise NotReadableError("it has neither a value nor timers")
-        if row["value"] is None and "written" not in row:
+        if row["value"] is None:
             return _Change(key, name)
         expires, next_timer = (
             None if row.get(field) is None else micros_of(row[field]) for field in ("expires", "next_timer")
@@ -189,8 +192,8 @@ class Importer:
                 table.expires[key] = change.expires
             if change.next_timer is not None:
                 table.next_timers[key] = change.next_timer
-            if "noun" in self._known[name][-1]:  # a component, whose structure is stored with its state
-                group.structures.setdefault(name, [pack(self._known[name][-1])])
+            if "noun" in self._structures[name]:  # a component, whose structure is stored with its state
+                group.structures.setdefault(name, [pack(self._structures[name])])
 
     def _stored(self, base: Savepoint) -> Iterator[tuple[int, KeyGroup]]:
         return base.groups_for(self._job, self._groups, range(self._groups), by_key=self._job is not None)
@@ -215,3 +218,8 @@ class Importer:
             return progress
         reached = {**progress.clock["watermark"], "current": to_micros(watermark)}
         return attrs.evolve(progress, clock={**progress.clock, "watermark": reached})
+
+
+def _structures_at_run_time(savepoint: Savepoint) -> dict[str, Structure]:
+    """Return the last structures of components that were created at run time, which only key groups know."""
+    return {name: unpack(of[-1]) for block in savepoint.blocks() for name, of in block.structures.items()}

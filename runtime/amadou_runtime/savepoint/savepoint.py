@@ -14,6 +14,7 @@ import attrs
 from amadou import Component, Job, Key, from_micros
 from amadou.engine import sum_counts, unpack
 from amadou.errors import AmadouError, SavepointError
+from amadou.paths import make_directory
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_position
@@ -415,7 +416,7 @@ def new_savepoint(directory: str | Path) -> Iterator[Path]:
     path = check_new(directory).absolute()
     partial = path.with_name(f"{path.name}{PARTIAL}{uuid.uuid4().hex[:8]}")
     try:
-        partial.mkdir(parents=True)
+        make_directory(partial)
         yield partial
         check_new(path)
         with suppress(FileNotFoundError):

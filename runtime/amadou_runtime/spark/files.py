@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from amadou.errors import CheckpointError
-from amadou.paths import local_path
+from amadou.paths import local_path, make_directory
 from amadou.remote_files import RemoteDirectory
 from amadou_runtime.spark.local_file import write_file
 
@@ -122,6 +122,7 @@ class LocalFiles:
         path = self.directory / name
 
         def write() -> None:
+            make_directory(self.directory)
             path.parent.mkdir(parents=True, exist_ok=True)
             # Hadoop's checksum of an older file with this name would not fit the new file.
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)

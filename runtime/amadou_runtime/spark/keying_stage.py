@@ -104,11 +104,8 @@ class Rows:
         for column, cell in zip(self._columns, (number, self._event_time, chunk), strict=True):
             column.append(cell)
 
-    def add_events(self, source: str, partition: str, ordering: bytes, records: list[Any], worker: Worker) -> list[Any]:
-        """Key records, and add rows with the resulting events and a report.
-
-        :returns: encoded dead letters for records that could not be keyed
-        """
+    def add_events(self, source: str, partition: str, ordering: bytes, records: list[Any], worker: Worker) -> None:
+        """Key records, and add rows with the resulting events and a report."""
         keying = worker.keying[source]
         packed = keying.pack_combined(records, self._now, self._watermark)
         updates: list[Any] = []
@@ -133,10 +130,10 @@ class Rows:
             failures=keying.take_failures(),
             samples=keying.samples.take(),
             updates=updates,
+            letters=packed.letters if worker.is_of_test_run else [],
         )
         self._began = now
         self.add(REPORT_RANGE, report.pack())
-        return packed.letters
 
     def add_updates(self, source: str, ordering: bytes, updates: Iterable[bytes]) -> list[Any]:
         """Add rows with updates of a reference for all key ranges. Return the updates for `Summary.updates`.

@@ -35,6 +35,8 @@ class Worker:
     :param job: the stage as a job
     """
 
+    is_of_test_run = False
+
     def __init__(self, job: Job, run: str, groups: int) -> None:
         self.job = job
         self.operator = self.operator_of(job, run)

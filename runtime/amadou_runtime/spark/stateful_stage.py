@@ -107,7 +107,7 @@ class StatefulStage:
     def _batch(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
         key_range = KeyRange(stored)
         time = BatchTime.of_task(self.payload.stage)
-        worker.operator.before_end = time.before_end
+        worker.operator.before_end, worker.operator.lookups.now = time.before_end, time.now
         worker.operator.take_failures()  # workers are reused, and a failed batch leaves its failures and times here
         worker.operator.samples.take()
         worker.operator.stopwatch.take()

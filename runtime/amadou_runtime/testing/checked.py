@@ -13,33 +13,42 @@ from amadou import Component, Job, Key
 from amadou.engine import StateTable
 from amadou.errors import VectorizedPathError
 from amadou.text import shown_error
-from amadou_runtime.core.failure import shown_traceback
+from amadou_runtime.core.failure import callback_error, shown_traceback
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
-from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.core.vectorized import batch_keying
 from amadou_runtime.testing.difference import first_difference
-from amadou_runtime.testing.scripted import ScriptedEvent, scripted
+from amadou_runtime.testing.in_place import ClassAttributes
+from amadou_runtime.testing.scripted import ScriptedEvent, copy_of_record, scripted
+from amadou_runtime.testing.trace import Trace
 
 T = TypeVar("T")
 
 
 class CheckedKeying(Keying):
-    """Keys records one by one, and checks that keying them in one call, as in a real run, yields the same events."""
+    """Keys records one by one, and checks that keying them in one call, as in a real run, yields the same events. A
+    `key_event` that changes its record changes a copy: a run that is repeated reads the record again.
+    """
 
     def __init__(self, job: Job, source: str, groups: int) -> None:
         key_event = key_event_of(job, source)
+        self._class_attributes = ClassAttributes(job.handler)
         super().__init__(job, source, scripted(key_event), groups)
         self._in_runs = None if batch_keying(job, key_event) is None else Keying(job, source, key_event, groups)
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
+        keyed = self._checked(records, now)
+        self._class_attributes.check()
+        return keyed
+
+    def _checked(self, records: list[Any], now: int) -> KeyedRecords:
         in_runs = self._in_runs
         if in_runs is None or any(type(record) is ScriptedEvent for record in records):  # only in test runs
             return self.per_record(records, now)
         reference = _outcome(lambda: self.per_record(records, now))
-        vectorized = _outcome(lambda: in_runs.vectorized(records, now))
+        vectorized = _outcome(lambda: in_runs.vectorized([*map(copy_of_record, records)], now))
         _compare("key_event", vectorized, reference, KeyedRecords._asdict)
         return _result(reference)
 
@@ -47,8 +56,11 @@ class CheckedKeying(Keying):
 class CheckedOperator(Operator):
     """Processes events one by one, and checks that the vectorised path, if there is one, yields the same results."""
 
-    def __init__(self, job: Job, observer: Observer) -> None:
-        super().__init__(job, observer)
+    def __init__(self, job: Job, trace: Trace) -> None:
+        super().__init__(job, trace)
+        self._trace = trace
+        self._class_attributes = ClassAttributes(job.handler)
+        self.lookups.needed_by = {}
         self._in_runs = None if self.vectorized_component is None else Operator(job)
         self._left: tuple[_State, bytes | None] | None = None
         """State after the last batch: the state that the per-event path left, and the packed group that the vectorised
@@ -73,6 +85,28 @@ class CheckedOperator(Operator):
         _compare(component.name, vectorized, reference, fields)
         processed = _result(reference)
         self._left = (left, vectorized.changes.packed) if isinstance(vectorized, ProcessedGroup) else None
+        return processed
+
+    def per_event(self, given: GroupBatch) -> ProcessedGroup:
+        """Process one batch, and check what callbacks have changed in place.
+
+        :raises CallbackError: a callback changed a value of state in place
+        :raises HandlerAttributeError: a callback changed a class attribute
+        """
+        self._trace.in_place = None
+        processed = super().per_event(given)
+        if self._trace.in_place is not None:
+            entry, error = self._trace.in_place
+            raise callback_error(
+                error,
+                handler=self._callbacks.name,
+                callback=entry.callback,
+                source=entry.source,
+                key=entry.key,
+                record=entry.value,
+                watermark=entry.watermark,
+            )
+        self._class_attributes.check()
         return processed
 
     def _state_before(self, given: GroupBatch, component: Component) -> tuple["_State", "_StoredBefore"]:

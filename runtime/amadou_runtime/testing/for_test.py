@@ -8,15 +8,18 @@ import attrs
 
 from amadou import Handler, Job, Lookup, MemorySink, SinkSpec
 from amadou.engine import DEAD_LETTERS, LATE_EVENTS, declared_specs
+from amadou.errors import SpecError
 
 GivenHandler: TypeAlias = Handler | type[Handler]
+GivenAnswers: TypeAlias = Mapping[Any, Any] | Callable[[Any], Any]
+"""The answers of a lookup; see `Lookup.answering`."""
 
 
 def for_test(
     job: Job,
     handlers: Mapping[str, GivenHandler],
     params: Mapping[str, str],
-    lookups: Mapping[str, Mapping[Any, Any]],
+    lookups: Mapping[str, GivenAnswers],
 ) -> Job:
     """Return the job in the form that a test run processes.
 
@@ -58,11 +61,11 @@ def _with_handler(of: Any, given: GivenHandler) -> Any:
     return attrs.evolve(of, handler=handler, sinks=sinks, retired=retired)
 
 
-def _in_memory(of: Any, ports: Mapping[str, Any], lookups: Mapping[str, Mapping[Any, Any]]) -> Any:
+def _in_memory(of: Any, ports: Mapping[str, Any], lookups: Mapping[str, GivenAnswers]) -> Any:
     return attrs.evolve(of, handler=_answered(of.handler, lookups), sinks={port: MemorySink() for port in ports})
 
 
-def _check_lookups(job: Job, lookups: Mapping[str, Mapping[Any, Any]]) -> None:
+def _check_lookups(job: Job, lookups: Mapping[str, GivenAnswers]) -> None:
     known = [name for stage in job.by_stage.values() for name in stage.lookups]
     unknown = lookups.keys() - set(known)
     if unknown:
@@ -70,11 +73,14 @@ def _check_lookups(job: Job, lookups: Mapping[str, Mapping[Any, Any]]) -> None:
         raise ValueError(f"the handler has no lookup {', '.join(sorted(unknown))} (its lookups: {names})")
 
 
-def _answered(handler: Handler, lookups: Mapping[str, Mapping[Any, Any]]) -> Handler:
+def _answered(handler: Handler, lookups: Mapping[str, GivenAnswers]) -> Handler:
     """Return a handler with the answers of mappings in place of lookups."""
     answered = handler
     for attribute, spec in declared_specs(handler).items():
         if isinstance(spec, Lookup) and spec.name in lookups:
             answered = copy(handler) if answered is handler else answered
-            setattr(answered, attribute, spec.answering(lookups[spec.name]))
+            try:
+                setattr(answered, attribute, spec.answering(lookups[spec.name]))
+            except SpecError as error:
+                raise ValueError(f"lookups[{spec.name!r}]: {error}") from error
     return answered

@@ -59,9 +59,9 @@ def load_named(target: str | None, fields: Mapping[str, Any]) -> None:
 
     :param target: the job's target for `amadou run`; by default, the job is looked up in the module of its handler
     :param fields: the fields of the dead letter
-    :raises LoadError: the job cannot be loaded
+    :raises LoadError: the job cannot be loaded, or is not the one that wrote the dead letter
     """
-    load_job(target or find_job(fields))
+    stage_of(fields, load_job(target or find_job(fields)))
 
 
 def find_job(fields: Mapping[str, Any]) -> str:
@@ -264,7 +264,7 @@ def _test(name: str, case: Case, job: Job, params: Mapping[str, str], source: So
 
 def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) -> list[str]:
     fields, packed = case.letter.fields, case.letter.packed
-    stage = stage_of(case.letter, job)
+    stage = stage_of(case.letter.fields, job)
     of, within = job.by_stage[stage], f", stage={stage!r}" if stage else ""
     key = source.of(packed["key"])
     comment = comments(fields["error"])

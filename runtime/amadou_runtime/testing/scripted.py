@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from amadou import KeyedEvent
+from amadou import KeyedEvent, copied
 
 
 class ScriptedEvent:
@@ -17,5 +17,13 @@ class ScriptedEvent:
 
 
 def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wrap a `key_event` function so that, for a `ScriptedEvent`, it returns the event unchanged."""
-    return lambda record: record.event if type(record) is ScriptedEvent else key_event(record)
+    """Wrap a `key_event` function: it receives a copy of each record, and is not called for a `ScriptedEvent`."""
+    return lambda record: record.event if type(record) is ScriptedEvent else key_event(copy_of_record(record))
+
+
+def copy_of_record(record: Any) -> Any:
+    """Return a copy of a record, or the record itself if it cannot be copied."""
+    try:
+        return copied(record)
+    except Exception:
+        return record

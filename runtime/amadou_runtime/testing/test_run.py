@@ -22,7 +22,7 @@ from amadou_runtime.core.watermark import feed_stages
 from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 from amadou_runtime.testing.engines import BothEngines, EmbeddedEngine, ScriptEngine, next_run
-from amadou_runtime.testing.for_test import GivenHandler, for_test
+from amadou_runtime.testing.for_test import GivenAnswers, GivenHandler, for_test
 from amadou_runtime.testing.scripted import ScriptedEvent
 from amadou_runtime.testing.stage_run import StageRecords, StageRun, changed_state
 from amadou_runtime.testing.test_result import TestResult, has_spec, named_spec, only_stage
@@ -96,8 +96,8 @@ class TestRun:
     :param handler: handler or handler class that replaces the job's handler, for example a fake; or a mapping with
         replacements by stage
     :param params: values of the job's parameters, by name; parameters that only sources and sinks use can be omitted
-    :param lookups: the answers of lookups, by the lookup's name: a mapping that takes the place of the service. An
-        answer can be an exception. Other lookups ask their service
+    :param lookups: what takes the place of a lookup's service, by the lookup's name: a mapping from keys to answers, or
+        a function that returns the answer for a key. An answer can be an exception. Other lookups ask their service
     :param spark: session for the Spark engine; by default a local session is created or reused
     :param processing_time: initial processing time, as an aware datetime; by default the snapshot's processing time, or
         the current time if there is no snapshot
@@ -120,7 +120,7 @@ class TestRun:
         engine: Literal["embedded", "spark", "both"] | None = None,
         handler: GivenHandler | Mapping[str, GivenHandler] | None = None,
         params: Mapping[str, str] = MappingProxyType({}),
-        lookups: Mapping[str, Mapping[Any, Any]] = MappingProxyType({}),
+        lookups: Mapping[str, GivenAnswers] = MappingProxyType({}),
         spark: Any = None,
         processing_time: datetime | None = None,
         snapshot: bytes | None = None,

@@ -7,10 +7,10 @@ from typing import Any
 import attrs
 
 from amadou import Key, KeyedEvent, Subject, Timer
-from amadou.engine import DEAD_LETTERS, LATE_EVENTS, FeedingPort, batch_of
-from amadou.errors import AmadouError
+from amadou.engine import DEAD_LETTERS, LATE_EVENTS, FeedingPort, Watch, batch_of, watched
+from amadou.errors import AmadouError, InPlaceChangeError
 from amadou.event_time import from_micros
-from amadou.text import qualified
+from amadou.text import qualified, shown_error
 from amadou_runtime.core.failure import shown_state
 from amadou_runtime.core.observer import HELD, Call
 
@@ -171,6 +171,8 @@ class Trace:
     def __init__(self) -> None:
         self._raw: list[RawEntry] = []
         self._seen = 0
+        self.in_place: tuple[RawEntry, InPlaceChangeError] | None = None
+        """The first call that changed a value of state in place, and the error."""
         self.crash_after: int | None = None
         """Number of callbacks left before a simulated crash."""
 
@@ -180,11 +182,23 @@ class Trace:
         def observed(*arguments: Any) -> Any:
             subject, callback, timestamp, value = call(*arguments)
             before = self._begin(subject, callback, timestamp, value)
-            returned = function(*arguments)
+            with watched() as watch:
+                returned = function(*arguments)
+            if type(batch_of(subject).handler).check_in_place:
+                self._check(watch)
             self._end(subject, before)
             return returned
 
         return observed
+
+    def _check(self, watch: Watch) -> None:
+        """Check that the last call has not changed values of state in place."""
+        try:
+            watch.check()
+        except InPlaceChangeError as error:
+            self._raw[-1].error = shown_error(error)
+            if self.in_place is None:
+                self.in_place = (self._raw[-1], error)
 
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
         """Record that the last callback raised an error.

@@ -20,7 +20,7 @@ from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import StoredRange
-from amadou_runtime.spark.keying_stage import REPORT_RANGE, KeyingStage, Rows, order_of
+from amadou_runtime.spark.keying_stage import KeyingStage, Rows, order_of
 from amadou_runtime.spark.log.forms import Forms
 from amadou_runtime.spark.log.logged_range import LoggedRange
 from amadou_runtime.spark.modules import loads
@@ -68,6 +68,8 @@ class ScriptedRow:
 
 class TracedWorker(Worker):
     """A worker with a trace of its callbacks."""
+
+    is_of_test_run = True
 
     def __init__(self, job: Job, run: str, groups: int) -> None:
         super().__init__(job, run, groups)
@@ -123,9 +125,7 @@ class ScriptedKeyingStage(KeyingStage):
         for (source, partition), brought in sorted(script.items(), key=lambda item: item[0]):
             is_fed = source in worker.job.fed_sources
             ordering = FED if is_fed else order_of(f"{partition}\0{name}", position, number)
-            letters = rows.add_events(source, partition, ordering, brought, worker)
-            if letters:
-                rows.add(REPORT_RANGE, Summary(letters=letters).pack())
+            rows.add_events(source, partition, ordering, brought, worker)
 
 
 class TracedRange:

@@ -28,6 +28,7 @@ from uuid import uuid4
 import lmdb
 
 from amadou.errors import AmadouError, RunError
+from amadou.paths import make_directory
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.local_file import write_file
 
@@ -51,7 +52,7 @@ class ViewFiles:
     @contextmanager
     def locked(self, wait: float) -> Iterator[bool]:
         """Lock the view. Yield `False` if another process holds the lock for longer than the wait, in seconds."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self.directory)
         with open(self.directory / "lock", "wb") as file:
             yield _try_lock(file, wait)  # closing the file releases the lock
 
@@ -131,7 +132,7 @@ class ViewFiles:
     def write_pending(self, base: bytes, token: bytes, changes: Any) -> None:
         """Write the changes that lead from one token to the next."""
         data = pack_compressed(changes)
-        self.directory.mkdir(parents=True, exist_ok=True)  # the view may have been removed during the batch
+        make_directory(self.directory)  # the view may have been removed during the batch
         write_file(self._pending(base, token), zlib.crc32(data).to_bytes(_CRC, "big") + data)
 
     def read_pending(self, base: bytes, token: bytes) -> Any:

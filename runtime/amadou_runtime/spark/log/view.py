@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 import lmdb
 
+from amadou.paths import make_directory
 from amadou_runtime.spark.log.files import ViewFiles, is_disk_error, local_disk
 from amadou_runtime.spark.log.limits import Limits
 from amadou_runtime.spark.log.merging import merged
@@ -112,7 +113,7 @@ def open_view(log: Log, directory: Path, run: str, limits: Limits, *, private: b
     """
     with ExitStack() as stack:
         with local_disk(directory, _max_size(log.head, limits)):
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             opening = _Opening(log, ViewFiles(directory), run, limits)
             try:
                 view = opening.private(stack) if private else opening.shared(stack)

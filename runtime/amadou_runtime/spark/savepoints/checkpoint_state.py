@@ -68,8 +68,8 @@ class CheckpointState:
         if self._metadata.state == "log":
             check_log_store()
         self._committed = commits(files)
-        self.batch = max(self._committed, default=None)
-        self._clock = clock_of(files, self.batch, self._stage)
+        self._last = max(self._committed, default=None)
+        self._clock = clock_of(files, self._last, self._stage)
         self._partitions: dict[int, int] = {}
         """Numbers of partitions by batch. Spark removes what tells them before it removes the state."""
 
@@ -82,6 +82,14 @@ class CheckpointState:
         return stage_job(self._metadata.job, self._stage)
 
     @property
+    def batch(self) -> int | None:
+        return None if self._last is None else self._reported(self._last)
+
+    def _reported(self, batch: int) -> int:
+        """Return the number that a batch has in reports and logs."""
+        return batch + self._metadata.batches_before
+
+    @property
     def structures(self) -> Known:
         return self._metadata.specs_of(self._stage)
 
@@ -91,13 +99,13 @@ class CheckpointState:
 
     def blocks(self) -> Iterator[Block]:
         """Yield the state as blocks. At any time, the state of one key range is in memory."""
-        if self.batch is None:
+        if self._last is None:
             return
         numbers = range_numbers(self._metadata.key_ranges)
         for at, number in enumerate(numbers):
-            rows = self._local_rows(number, self.batch)
+            rows = self._local_rows(number, self._last)
             if rows is None:
-                yield from self._blocks_from_spark(numbers[at:], self.batch)
+                yield from self._blocks_from_spark(numbers[at:], self._last)
                 return
             groups = groups_of_range(self._metadata.state, number, rows)
             yield from _blocks_of_groups(groups, self._metadata.key_groups)
@@ -114,22 +122,22 @@ class CheckpointState:
 
     def find(self, key: Key) -> list[Block]:
         """Return the blocks with a key's state; see `Savepoint.find`."""
-        if self.batch is None:
+        if self._last is None:
             return []
-        return self._blocks(key, self._rows(key, self.batch))
+        return self._blocks(key, self._rows(key, self._last))
 
     def history(self, key: Key) -> Iterator[tuple[int, list[Block]]]:
         """Yield the blocks with a key's state as of the oldest batch that is retained, and as of each later batch that
         changed the key's range. Each comes with the number of the batch.
         """
-        if self.batch is None:
+        if self._last is None:
             return
-        first = max(min(self._committed), self.batch - _MOST_BATCHES)
+        first = max(min(self._committed), self._last - _MOST_BATCHES)
         rows = self._rows(key, first)
-        yield first, self._blocks(key, rows)
-        for batch, changes in self._changes(key, first + 1, self.batch):
+        yield self._reported(first), self._blocks(key, rows)
+        for batch, changes in self._changes(key, first + 1, self._last):
             apply_changes(rows, changes)
-            yield batch, self._blocks(key, rows)
+            yield self._reported(batch), self._blocks(key, rows)
 
     def _rows(self, key: Key, batch: int) -> dict[int, bytes]:
         """Return the rows of a key's range as of a batch; see `stored_rows`."""
@@ -171,8 +179,8 @@ class CheckpointState:
             raise error
         if self._is_removed(batch):
             why = (
-                f"the run has removed the state of batch {batch} before it was read completely. Try again, or increase "
-                "the run's setting spark.sql.streaming.minBatchesToRetain"
+                f"the run has removed the state of batch {self._reported(batch)} before it was read completely. Try "
+                "again, or increase the run's setting spark.sql.streaming.minBatchesToRetain"
             )
         else:
             why = f"its state cannot be read: {root_cause(error)}"

@@ -77,7 +77,7 @@ def write_savepoint(spark: Any, checkpoint: str, directory: str | Path) -> JobMa
     # Read first, since a run removes the progress of earlier batches sooner than their state.
     progress = {stage: _progress(spark, files, metadata, batch, stage) for stage in metadata.stages}
     own = own_session(spark, metadata.key_groups, checkpoint, READING_CONF)
-    write = partial(_write, own, checkpoint, metadata, is_sent=is_sent)
+    write = partial(_write, own, checkpoint, metadata, batch, is_sent=is_sent)
     writes = {stage: partial(write, stage, of) for stage, of in progress.items()}
     with place as local:
         return write_job_savepoint(metadata.job, writes, local)
@@ -87,6 +87,7 @@ def _write(
     own: Any,
     checkpoint: str,
     metadata: CheckpointMetadata,
+    batch: int | None,
     stage: str,
     progress: SavedProgress,
     directory: Path,
@@ -98,12 +99,12 @@ def _write(
     :param directory: see `complete`
     :param is_sent: `True` if the tasks send the files to the driver
     """
-    if progress.batch is None:
+    if batch is None:
         return complete(directory, progress, [], Totals())
     infos: list[StateFileInfo] = []
     totals = Totals()
     try:
-        stored = stored_rows(own, checkpoint, metadata, progress.batch, stage)
+        stored = stored_rows(own, checkpoint, metadata, batch, stage)
         rows = stored.mapInArrow(WritingStage(metadata, None if is_sent else str(directory)), _RESULT)
         for file, content in rows.toLocalIterator() if is_sent else rows.collect():
             if file is not None:
@@ -142,7 +143,7 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
         spark=spark.version,
         job=stage_job(metadata.job, stage),
         run=metadata.run,
-        batch=batch,
+        batch=None if batch is None else batch + metadata.batches_before,
         store=metadata.state,
         key_groups=metadata.key_groups,
         sources=sources,

@@ -1,0 +1,47 @@
+"""Copies values that callbacks may change in place."""
+
+from copy import deepcopy
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+from amadou._in_place import IMMUTABLE
+from amadou.fields import fields_of, has_fields, is_named_tuple
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a value: the two share nothing that can be changed in place. A value without such parts is
+    returned itself.
+
+    :raises Exception: a part of the value cannot be copied
+    """
+    kind = type(value)
+    if kind in IMMUTABLE:
+        return value
+    if kind is dict:  # dicts and lists, such as those of JSON, are copied without deepcopy, which is far slower
+        return {key: part if type(part) in IMMUTABLE else copied(part) for key, part in value.items()}
+    if kind is list:
+        return [part if type(part) in IMMUTABLE else copied(part) for part in value]
+    if kind is tuple:
+        parts: Any = value
+    else:
+        names = _frozen_fields(kind)  # type: ignore[arg-type] # mypy looks for the hash of a value
+        if names is None:
+            return deepcopy(value)
+        parts = [getattr(value, name, None) for name in names]
+    return value if all(type(part) in IMMUTABLE or copied(part) is part for part in parts) else deepcopy(value)
+
+
+@lru_cache(maxsize=1024)
+def _frozen_fields(kind: type) -> tuple[str, ...] | None:
+    """Return the names of the fields of a class whose objects cannot be assigned to; `None` for another class."""
+    if issubclass(kind, Enum):
+        return ()
+    if not has_fields(kind):
+        return None
+    is_frozen = (
+        is_named_tuple(kind)
+        or getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
+        or getattr(kind.__setattr__, "__name__", "") == "_frozen_setattrs"  # attrs
+    )
+    return tuple(field.name for field in fields_of(kind)) if is_frozen else None

@@ -1,0 +1,109 @@
+"""Finds values that a callback reads from state or assigns, and then changes in place: such a change is not stored
+(`semantics.md` 14).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, Protocol
+
+import attrs
+
+from amadou._codec import LEAVES
+from amadou._encoding import pack
+from amadou.errors import AmadouError, InPlaceChangeError
+
+_watch: ContextVar["Watch | None"] = ContextVar("watch", default=None)
+
+IMMUTABLE: Final = frozenset(LEAVES)
+"""Types whose values cannot be changed in place: for speed, they are not noted."""
+
+
+class PartsState(Protocol):
+    """A subject's state, whose parts have values: one value, the values of a map or the items of a list."""
+
+    _spec: Any
+
+    def _holds(self, at: Any, part: Any) -> bool:
+        """Return `True` if an encoded part is still in the state.
+
+        :param at: where the part was: the encoded key of a map, the `id` of a list's part, or `None`
+        """
+
+    def _read(self, part: Any) -> Any:
+        """Return the value of an encoded part."""
+
+    def _assignment(self, at: Any) -> str:
+        """Return the code that assigns a part, up to the equals sign."""
+
+
+@attrs.frozen(eq=False)
+class _Seen:
+    """A value that a callback has read or assigned.
+
+    :param part: its encoded part of the state
+    """
+
+    state: PartsState
+    at: Any
+    part: Any
+    value: Any
+
+    def has_changed(self) -> bool:
+        """Return `True` if the value has been changed, and the change is not stored."""
+        try:
+            is_same = self._packed(self.value) == self._packed(self.state._read(self.part))
+        except AmadouError:
+            is_same = False
+        return not is_same and self.state._holds(self.at, self.part)
+
+    def _packed(self, value: Any) -> bytes:
+        return pack(self.state._spec.encode_part(value))
+
+
+class Watch:
+    """The values that a callback has read from state or assigned, and that can be changed in place."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, Any], list[_Seen]] = {}
+
+    def add_read(self, state: PartsState, at: Any, part: Any, value: Any) -> None:
+        self._seen.setdefault((id(state), at), []).append(_Seen(state, at, part, value))
+
+    def add_assigned(self, state: PartsState, at: Any, part: Any, value: Any) -> None:
+        self._seen[id(state), at] = [_Seen(state, at, part, value)]
+
+    def check(self) -> None:
+        """Check that the values are as they are stored.
+
+        :raises InPlaceChangeError: a value has been changed in place
+        """
+        for values in self._seen.values():
+            for seen in values:
+                if seen.has_changed():
+                    raise InPlaceChangeError(seen.state._spec.name, seen.state._assignment(seen.at))
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """Within the context, record which values are read from state or assigned."""
+    watch = Watch()
+    token = _watch.set(watch)
+    try:
+        yield watch
+    finally:
+        _watch.reset(token)
+
+
+def note_read(state: PartsState, at: Any, part: Any, value: Any) -> None:
+    """Note that a callback reads a value from state that is not `IMMUTABLE`."""
+    watch = _watch.get()
+    if watch is not None and state._spec.is_watched:
+        watch.add_read(state, at, part, value)
+
+
+def note_assigned(state: PartsState, at: Any, part: Any, value: Any) -> None:
+    """Note that a callback assigns a value that is not `IMMUTABLE`."""
+    watch = _watch.get()
+    if watch is not None and state._spec.is_watched:
+        watch.add_assigned(state, at, part, value)
