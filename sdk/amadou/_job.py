@@ -100,6 +100,8 @@ class Job(HandlerSettings):
     :param types: classes of objects in `Any` state whose modules the job's modules do not import, such as those of a
         plugin. amadou never imports a module because stored bytes name it: a stored object can have an attrs class, a
         dataclass, a named tuple or an enum that is listed here, or that is in an imported module
+    :param check_in_place: `True` if runs check one of ten calls of a callback for values of state that it changes in
+        place, which is not stored; such a call fails. Test runs check all calls (`semantics.md` 14)
     :param dependencies: the dependencies between sources. While a source is down, events from its dependent sources
         are held; see `DependsOn`
     :param stages: the stages by name, in place of `handler`, `sources` and `sinks`. A stage can read the ports of other
@@ -118,6 +120,7 @@ class Job(HandlerSettings):
     state: Literal["auto", "groups", "log"] = attrs.field(default="auto", kw_only=True)
     plugins: Sequence[Any] = attrs.field(default=(), converter=as_tuple, kw_only=True)
     types: Sequence[type] = attrs.field(default=(), converter=as_tuple, kw_only=True)
+    check_in_place: bool = attrs.field(default=False, kw_only=True)
     stages: Mapping[str, Stage] = attrs.field(factory=dict, converter=frozen_mapping, kw_only=True)
     feeds: frozenset[str] = attrs.field(default=frozenset(), repr=False, kw_only=True)
 
@@ -308,7 +311,7 @@ class Job(HandlerSettings):
         problems += stage_problems(self.stages)
         if problems:
             return problems
-        shared = {name: getattr(self, name) for name in ("key_groups", "state", "plugins", "types")}
+        shared = {name: getattr(self, name) for name in ("key_groups", "state", "plugins", "types", "check_in_place")}
         jobs: dict[str, Job] = {}
         for name in in_order(self.stages):
             try:

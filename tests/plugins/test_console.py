@@ -213,6 +213,12 @@ def browser(console: Console) -> Browser:
     return Browser(console)
 
 
+def cookie_of(browser: Browser) -> str:
+    """Return the cookie that a browser gets for the token."""
+    headers = browser.ask(f"/?token={browser.token}")[1]
+    return headers["set-cookie"].partition(";")[0]
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_is_answered_without_the_token(path: str, browser: Browser) -> None:
     for headers in (
@@ -222,6 +228,7 @@ def test_nothing_is_answered_without_the_token(path: str, browser: Browser) -> N
         {"Cookie": f"amadou-console-{browser.port}="},
         {"Cookie": f"amadou-console-{browser.port}=wrong"},
         {"Cookie": f"token={browser.token}"},
+        {"Cookie": f"amadou-console-{browser.port}={browser.token}"},
     ):
         status, _, text = browser.ask(path, **headers)
         assert status == 401
@@ -634,7 +641,7 @@ def test_actions_stop_the_run_and_take_savepoints(controlled: tuple[Controlled, 
     status, _, text = browser.ask("/api/v1/savepoint", "POST", **bearer)
     assert (status, json.loads(text)["error"]) == (409, "no directory for savepoints")
     assert browser.ask("/api/v1/stop", "POST", **bearer)[0] == 200
-    cookie = f"amadou-console-{browser.port}={browser.token}"
+    cookie = cookie_of(browser)
     own = f"http://127.0.0.1:{browser.port}"
     assert browser.ask("/stop", "POST", Cookie=cookie, Origin=own)[0] == 200
     assert control.asked == ["savepoint", "savepoint", "savepoint", "stop", "stop"]
@@ -644,7 +651,7 @@ def test_actions_stop_the_run_and_take_savepoints(controlled: tuple[Controlled, 
 def test_other_sites_cannot_act(path: str, controlled: tuple[Controlled, Console]) -> None:
     control, console = controlled
     browser = Browser(console)
-    cookie = f"amadou-console-{browser.port}={browser.token}"
+    cookie = cookie_of(browser)
     for headers, expected in (
         ({"Cookie": cookie}, 403),
         ({"Cookie": cookie, "Origin": "null"}, 403),
@@ -660,6 +667,76 @@ def test_other_sites_cannot_act(path: str, controlled: tuple[Controlled, Console
     for method in ("PUT", "DELETE", "HEAD", "OPTIONS"):
         assert browser.ask(path, method, Authorization=f"Bearer {browser.token}")[0] == 405
     assert control.asked == []
+
+
+def test_a_cookie_is_accepted_only_on_the_port_that_has_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMADOU_CONSOLE_TOKEN", "a-token-that-stays")
+    servers = [Server("127.0.0.1", 0, list) for _ in range(2)]
+    try:
+        first, second = map(Browser, servers)
+        assert first.token == second.token == "a-token-that-stays"
+        _, _, value = cookie_of(first).partition("=")
+        assert first.token not in value
+        assert first.ask("/api/v1/overview", Cookie=f"amadou-console-{first.port}={value}")[0] != 401
+        assert second.ask("/api/v1/overview", Cookie=f"amadou-console-{second.port}={value}")[0] == 401
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def test_a_token_from_the_environment_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AMADOU_CONSOLE_TOKEN", "a-token-that-stays")
+    Server("127.0.0.1", 0, list).stop()
+    shown = capsys.readouterr().err
+    assert re.fullmatch(r"console: http://127\.0\.0\.1:\d+/\n", shown)
+    monkeypatch.setenv("AMADOU_CONSOLE_TOKEN", "short")
+    with pytest.raises(AmadouError, match="AMADOU_CONSOLE_TOKEN must have at least 16"):
+        Server("127.0.0.1", 0, list)
+
+
+def test_in_a_log_of_json_lines_the_address_is_a_line_of_the_log(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level("INFO", "amadou"):
+        server = Server("127.0.0.1", 0, list)
+    server.stop()
+    assert [record.getMessage() for record in caplog.records] == [f"console: {server.url}"]
+    assert capsys.readouterr().err == ""
+
+
+def test_clients_that_send_half_a_request_do_not_keep_others_out() -> None:
+    server = Server("127.0.0.1", 0, list, head_limit=0.2)
+    browser = Browser(server)
+    half = [socket.create_connection(("127.0.0.1", browser.port)) for _ in range(70)]
+    try:
+        for connection in half:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+        for connection in half:
+            connection.settimeout(10)
+            while connection.recv(1000):
+                pass
+        assert browser.ask("/api/v1/overview")[0] == 401
+    finally:
+        for connection in half:
+            connection.close()
+        server.stop()
+
+
+def test_half_a_request_after_a_complete_one_is_not_waited_for() -> None:
+    server = Server("127.0.0.1", 0, list, head_limit=0.2)
+    browser = Browser(server)
+    try:
+        with socket.create_connection(("127.0.0.1", browser.port)) as connection:
+            connection.settimeout(10)
+            connection.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{browser.port}\r\n\r\nGET / HT".encode())
+            received = b""
+            while piece := connection.recv(1000):
+                received += piece
+        assert received.startswith(b"HTTP/1.1 401")
+    finally:
+        server.stop()
 
 
 def test_a_request_that_takes_too_long_fails() -> None:

@@ -1,5 +1,6 @@
 """Metrics of runs that Prometheus scrapes."""
 
+import http.client
 import re
 import socket
 import sys
@@ -376,3 +377,49 @@ def test_the_plugin_on_the_page_on_metrics_works(capsys: pytest.CaptureFixture[s
     assert "amadou_events: 5\n" in printed
     assert "late_ratio: 0.0\n" in printed
     assert scraping.seen[0]["late_ratio job=views"] == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:{port}", 200),
+        ("LOCALHOST:{port}", 200),
+        ("[::1]:{port}", 200),
+        ("metrics.internal", 200),
+        ("metrics.internal:{port}", 200),
+        ("127.0.0.1", 421),
+        ("192.0.2.1:{port}", 421),
+        ("attacker.example:{port}", 421),
+        ("", 421),
+    ],
+)
+def test_metrics_are_not_served_under_other_host_names(host: str, status: int) -> None:
+    assert status_for(host, PrometheusEndpoint(0, hosts=["metrics.internal"])) == status
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("192.0.2.1:{port}", 200), (f"{socket.gethostname()}:{{port}}", 200), ("other:{port}", 421)]
+)
+def test_an_open_endpoint_serves_numeric_addresses_and_the_names_of_its_machine(host: str, status: int) -> None:
+    assert status_for(host, PrometheusEndpoint(0, "0.0.0.0")) == status
+
+
+def status_for(host: str, endpoint: PrometheusEndpoint) -> int:
+    """Return the status of an answer under a host name."""
+    found: list[int] = []
+
+    class Asking:
+        @hookimpl
+        def amadou_run_ended(self) -> None:
+            assert endpoint.url is not None
+            port = int(endpoint.url.rpartition(":")[2].partition("/")[0])
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            connection.request("GET", "/metrics", headers={"Host": host.format(port=port)})
+            found.append(connection.getresponse().status)
+            connection.close()
+
+    job = Job(
+        "asked", Reminding(), {"in": MemorySource([1])}, {"reminders": MemorySink()}, plugins=[Asking(), endpoint]
+    )
+    run(job, engine="embedded")
+    return found[0]

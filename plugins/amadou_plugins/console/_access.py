@@ -30,14 +30,17 @@ _HEADERS: Final = {
 
 class Access:
     """ASGI middleware. A request is answered only if its `Host` header names this server, its method only reads, and it
-    has the token: as a parameter, a cookie, or a bearer token. An address with the token sets the cookie, and redirects
-    to the same address without the token. Requests to the addresses of actions may use POST. If their token is a
-    cookie, the header `Origin` must name this server, too.
+    has the token, as a parameter or a bearer token, or the cookie of this port. An address with the token sets the
+    cookie, and redirects to the same address without the token. Requests to the addresses of actions may use POST. If
+    they have the cookie, the header `Origin` must name this server, too.
+
+    Browsers send cookies to all ports of a host. So the cookie is made from the token and the port: no other console
+    accepts it, and nobody can compute the token from it.
 
     :param app: the application
     :param token: the token
     :param hosts: the values of the header `Host` that are answered
-    :param cookie: the name of the cookie; consoles on other ports need other names
+    :param port: the port of this server
     :param actions: the addresses of actions
     """
 
@@ -46,14 +49,15 @@ class Access:
         app: _App,
         token: str,
         hosts: Hosts,
-        cookie: str,
+        port: int,
         *,
         actions: Collection[str] = (),
     ) -> None:
         self._app = app
         self._token = token
         self._hosts = hosts
-        self._cookie = cookie
+        self._cookie = f"amadou-console-{port}"
+        self._secret = hmac.new(token.encode(), self._cookie.encode(), "sha256").hexdigest()
         self._actions = frozenset(actions)
 
     async def __call__(self, scope: _Scope, receive: Any, send: Any) -> None:
@@ -88,9 +92,9 @@ class Access:
             rest = urlencode([(name, value) for name, value in given if name != _TOKEN])
             path = f"/{request.url.path.lstrip('/')}"  # two slashes would lead to another server
             answer = RedirectResponse(f"{path}{'?' if rest else ''}{rest}", 303)
-            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
+            answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict", path="/")
             return answer
-        if has_bearer or self._is_right(request.cookies.get(self._cookie, "")):
+        if has_bearer or hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._secret.encode()):
             return None
         text = "This needs the console's token: open the address that the run printed when it started.\n"
         return PlainTextResponse(text, 401)

@@ -16,8 +16,9 @@ _MOST_ENDED: Final = 20
 class Console:
     """A plugin that serves web pages and a JSON API about a job's run while the job is running.
 
-    The console prints its address to standard error when the run starts. The address contains a random token, without
-    which the console does not answer. Multiple jobs can share a console.
+    The console shows its address on standard error when the run starts. The address contains a random token, without
+    which the console does not answer. The environment variable `AMADOU_CONSOLE_TOKEN` sets a token, which is not shown.
+    Multiple jobs can share a console.
 
     :param port: port to listen on; `0` to listen on any free port
     :param host: address or host name of this machine to listen on. Any other than a loopback address lets other

@@ -1,6 +1,8 @@
 """The web server of a console."""
 
 import logging
+import os
+import re
 import secrets
 import socket
 import sys
@@ -12,12 +14,14 @@ from amadou import AmadouError
 from amadou_plugins._hosts import Hosts, in_url, is_loopback
 from amadou_plugins.console._history import RunHistory
 
+TOKEN: Final = "AMADOU_CONSOLE_TOKEN"
+"""Environment variable with the token, for addresses that stay the same. It is not shown."""
 _STOP_SECONDS: Final = 5.0
 _logger = logging.getLogger("amadou")
 
 
 class Server:
-    """Serves a console's pages and API in a thread. Prints its address to standard error.
+    """Serves a console's pages and API in a thread. Shows its address, with the token unless `TOKEN` sets it.
 
     :param host: address or host name of this machine to listen on
     :param port: port to listen on; `0` for any free port
@@ -47,14 +51,17 @@ class Server:
             from amadou_plugins.console._head_limit import HeadLimit
         except ImportError as error:
             raise AmadouError("the console needs more packages: run pip install 'amadou[console]'") from error
+        given = os.environ.get(TOKEN, "")
+        if given and not re.fullmatch(r"[A-Za-z0-9_.~-]{16,}", given):
+            raise AmadouError(f"{TOKEN} must have at least 16 letters, digits or characters of _.~-")
+        token = given or secrets.token_urlsafe(24)
         listening = _listening(host, port)
         port = listening.getsockname()[1]
-        token = secrets.token_urlsafe(24)
         app = Access(
             application(runs, acts=acts, time_limit=time_limit),
             token,
             Hosts(host, port),
-            f"amadou-console-{port}",
+            port,
             actions=ACTIONS if acts else (),
         )
         config = uvicorn.Config(
@@ -73,8 +80,9 @@ class Server:
             target=self._server.run, kwargs={"sockets": [listening]}, name="amadou-console", daemon=True
         )
         self._thread.start()
-        self.url = f"http://{in_url(host)}:{port}/?token={token}"
-        print(f"console: {self.url}", file=sys.stderr, flush=True)
+        address = f"http://{in_url(host)}:{port}/"
+        self.url = f"{address}?token={token}"
+        _announce(address if given else self.url)
         if not is_loopback(host):
             _logger.warning(
                 "the console listens on %s: other machines can connect, and the connection is not encrypted", host
@@ -84,6 +92,14 @@ class Server:
         """Stop the server."""
         self._server.should_exit = True
         self._thread.join(_STOP_SECONDS)
+
+
+def _announce(address: str) -> None:
+    """Show the address: as a line of the log if this process logs such lines, as with JSON; otherwise as text."""
+    if _logger.isEnabledFor(logging.INFO):
+        _logger.info("console: %s", address)
+    else:
+        print(f"console: {address}", file=sys.stderr, flush=True)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -132,6 +132,14 @@ def run_job(
         bool,
         typer.Option("--console-actions", help="Let the console stop the run and take savepoints."),
     ] = False,
+    check_in_place: Annotated[
+        bool,
+        typer.Option(
+            "--check-in-place",
+            help="Check one of ten calls of a callback for values of state that it changes in place, which is not "
+            "stored. Such a call fails.",
+        ),
+    ] = False,
     log_format: Annotated[
         Literal["text", "json"],
         typer.Option(envvar=LOG_FORMAT, help="json: log to standard error as JSON lines, without a progress display."),
@@ -179,6 +187,7 @@ def run_job(
         job = load_job(target) if isinstance(target, str) else target  # see run_program
         logs.begin(job.name)
         job = job if state is None else attrs.evolve(job, state=state)
+        job = attrs.evolve(job, check_in_place=True) if check_in_place else job
         job = with_connectors(
             job,
             sources,

@@ -32,6 +32,7 @@ from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error
 from amadou_runtime.core.firing import Firing, due_components
 from amadou_runtime.core.held_events import release_or_hold
+from amadou_runtime.core.in_place import InPlaceObserver
 from amadou_runtime.core.key_group import KeyGroup, StoredGroup
 from amadou_runtime.core.late_events import LateEvents
 from amadou_runtime.core.lookups import Lookups, Needed
@@ -143,6 +144,8 @@ class Operator:
         self._feed_codecs = {name: job.ports[name].feed_codec() for name in sorted(job.feeds)}
         self._specs = job.specs
         self._has_timers = job.has_timers
+        if observer is None and job.check_in_place and type(job.handler).check_in_place:
+            observer = InPlaceObserver()
         self._callbacks = Callbacks(job, observer)
         self._late = None if job.late_events == "deliver" else LateEvents(job, self._callbacks)
         self.vectorized_component = vectorized_component(job)

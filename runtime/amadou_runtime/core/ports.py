@@ -67,7 +67,7 @@ def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
     if missing and directory is None:
         raise JobError(
             job.name,
-            tuple(f"the port {port} has no sink: add one to sinks, or use a checkpoint" for port in missing),
+            tuple(f"the port {port} has no sink: add one to sinks, or use a checkpoint, on Spark" for port in missing),
         )
     return job.with_sinks(added) if missing else job
 

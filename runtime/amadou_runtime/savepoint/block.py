@@ -97,6 +97,12 @@ class Block:
             found |= dict.fromkeys(state.keys)
         return list(found)
 
+    @property
+    def pending(self) -> int:
+        """Number of pending timers of the handler and its components."""
+        of_components = sum(len(table.next_timers) for table in self.tables.values())
+        return len(self.timers[0]) + of_components + sum(len(state.keys) for state in self.group_states.values())
+
     def of_key(self, key: Key) -> "Block | None":
         """Return the part of this block that belongs to a key; `None` if there is none. Key-group state is left out."""
         (part,) = self.divided([[key]])

@@ -61,7 +61,7 @@ class Manifest:
     :param store: the store of the checkpoint, `groups` or `log`; `None` for the embedded engine
     :param key_groups: number of key groups
     :param keys: number of keys with state, timers or held events
-    :param timers: number of the handler's pending timers
+    :param timers: number of pending timers of the handler and its components
     :param held: number of held events by source
     :param bytes: size of all files
     :param specs: the specs with state, by name

@@ -243,7 +243,7 @@ class Totals:
     """Figures of state that is written to a savepoint.
 
     :param keys: number of keys with state, timers or held events
-    :param timers: number of pending timers
+    :param timers: number of pending timers of the handler and its components
     :param held: number of held events by source
     :param spec_keys: number of keys with state, by spec name
     :param spec_bytes: size of the state before compression, without keys, by spec name
@@ -262,7 +262,7 @@ class Totals:
     def add_block(self, block: Block) -> None:
         """Count a block."""
         self.keys += block.keys
-        self.timers += len(block.timers[0])
+        self.timers += block.pending
         for source, held in block.held.items():
             self.held[source] = self.held.get(source, 0) + len(held.keys)
         for name, table in block.tables.items():

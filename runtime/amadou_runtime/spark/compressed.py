@@ -5,6 +5,8 @@ from typing import Any
 from amadou.engine import pack, unpack
 
 _CODEC = "lz4"
+_MOST = 256
+"""LZ4 makes data smaller by at most this factor."""
 _SIZE = 8
 
 
@@ -20,8 +22,13 @@ def pack_compressed(value: Any) -> bytes:
 
 
 def unpack_compressed(data: bytes) -> Any:
-    """Return the value that `pack_compressed` encoded as these bytes."""
+    """Return the value that `pack_compressed` encoded as these bytes.
+
+    :raises ValueError: the bytes are damaged
+    """
     import pyarrow as pa
 
     size = int.from_bytes(data[:_SIZE], "big")
+    if size > _MOST * len(data):
+        raise ValueError(f"{len(data):,} bytes cannot be {size:,} bytes when they are decompressed")
     return unpack(pa.decompress(memoryview(data)[_SIZE:], size, _CODEC, asbytes=True))

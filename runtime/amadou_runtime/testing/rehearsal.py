@@ -74,13 +74,15 @@ class Rehearsal:
 
     :param problems: reasons why the job could not start at all, or not continue
     :param specs: results by name
-    :param timers: number of the handler's pending timers
+    :param timers: number of pending timers of the handler and its components
+    :param of_handler: number of pending timers of the handler
     :param held: number of held events by source
     """
 
     problems: list[str] = attrs.field(factory=list)
     specs: dict[str, SpecResult] = attrs.field(factory=dict)
     timers: int = 0
+    of_handler: int = 0
     held: dict[str, int] = attrs.field(factory=dict)
 
     @property
@@ -120,8 +122,8 @@ def rehearse(savepoint: Savepoint, job: Job, on_keys: Callable[[int], None] = la
         reading.read(block)
         on_keys(block.keys)
     reading.read_references()
-    if result.timers and not job.has_timers:
-        problem = f"{result.timers:,} timers are pending, but {type(job.handler).__name__} has no on_timer_expired"
+    if result.of_handler and not job.has_timers:
+        problem = f"{result.of_handler:,} timers are pending, but {type(job.handler).__name__} has no on_timer_expired"
         result.problems.append(problem)
     for source, number in result.held.items():
         if source not in job.sources:
@@ -141,6 +143,8 @@ class _Reading:
 
     def read(self, block: Block) -> None:
         """Read the entries of a block."""
+        self._result.timers += block.pending
+        self._result.of_handler += len(block.timers[0])
         if block.group_states:
             missing = [name for name in block.group_states if name not in self._components]
             if missing:
@@ -151,7 +155,6 @@ class _Reading:
             block = by_subject(block, self._components, str(self._savepoint.directory))
         for name, table in block.tables.items():
             self._read_table(name, table)
-        self._result.timers += len(block.timers[0])
         for source, held in block.held.items():
             self._result.held[source] = self._result.held.get(source, 0) + len(held.keys)
 
