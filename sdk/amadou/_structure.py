@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from amadou._codec import CONTAINERS, SEQUENCES, is_bare
 from amadou._construction import is_needed
 from amadou._structured import LEAVES, union_tag
-from amadou.fields import field_types, fields_of
+from amadou.fields import field_types, fields_of, is_typed_dict, items_of
 
 
 def structure_of(type_: Any) -> dict[str, Any]:
@@ -65,7 +65,11 @@ class _Describing:
             while name in self.classes:
                 name = f"{base} {len(self.classes)}"
             self._names[type_] = name
-            self.classes[name] = fields = {}
+            fields: dict[str, Any] = {}
+            self.classes[name] = fields
+            if is_typed_dict(type_):
+                fields |= {key: [self.of(kind), is_required] for key, (kind, is_required) in items_of(type_).items()}
+                return name
             class_, kinds = get_origin(type_) or type_, field_types(type_) or {}
             for field in fields_of(class_):
                 fields[field.name] = [self.of(kinds[field.name]), is_needed(class_, field)]

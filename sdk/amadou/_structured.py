@@ -15,7 +15,7 @@ from amadou._codec import LEAVES as _PLAIN_LEAVES
 from amadou._construction import is_needed, is_plain, made_fields, maker_of, resolved_annotations
 from amadou._encoding import TOO_DEEP, is_nested, nested, pack, unpack
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
-from amadou.fields import field_types, fields_of, has_fields, is_named_tuple
+from amadou.fields import field_types, fields_of, has_fields, is_named_tuple, is_typed_dict, items_of
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
         _check_supported(arguments[0], outer, seen)
         return
     if origin in _UNIONS:
-        classes = [get_origin(member) or member for member in arguments if get_origin(member) is not Literal]
+        classes = [_class_of(member) for member in arguments if get_origin(member) is not Literal]
         twice = {_name(kind) for kind in classes if classes.count(kind) > 1}
         if twice:
             raise UnsupportedTypeError(outer, f"the union has more than one {', '.join(twice)}: use different classes")
@@ -109,6 +109,13 @@ def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
         raise UnsupportedTypeError(outer, f"{type_!r} is not a type{hint}")
     if issubclass(class_, Enum):
         _register_enum(class_)
+    elif is_typed_dict(class_):
+        try:
+            kinds = [kind for kind, _ in items_of(type_).values()]
+        except NameError as error:
+            raise UnsupportedTypeError(outer, f"in {class_.__qualname__}, {error}: import it") from error
+        for kind in kinds:
+            _check_supported(kind, outer, seen)
     elif has_fields(class_):
         try:
             hints = resolved_annotations(class_).values()
@@ -122,9 +129,14 @@ def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
         raise UnsupportedTypeError(
             outer,
             f"{inner}use str, int, float, bool, bytes, datetime, date, timedelta, Decimal, UUID, an Enum, a list, "
-            "dict, set or tuple of these types, an attrs class, a dataclass or a named tuple",
+            "dict, set or tuple of these types, an attrs class, a dataclass, a named tuple or a TypedDict",
             setting="codec",
         )
+
+
+def _class_of(type_: Any) -> Any:
+    """Return the class of the values of a type."""
+    return dict if is_typed_dict(type_) else get_origin(type_) or type_
 
 
 def _name(class_: Any) -> str:
@@ -237,6 +249,37 @@ def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any
         if type(encoded) is not dict:
             raise StateDecodeError(encoded, type_)
         return class_(**{name: hook_for(kind)(encoded[name], kind) for name, kind in types.items() if name in encoded})
+
+    return structure
+
+
+def _unstructure_typed_dict(type_: Any, converter: Converter) -> Callable[[Any], Any]:
+    items, hook_for = items_of(type_), converter.get_unstructure_hook  # called for each value: it may contain itself
+    required = {name for name, (_, is_required) in items.items() if is_required}
+
+    def unstructure(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise EncodeError(value, type_)
+        for name in sorted(required - value.keys()):
+            raise EncodeError(value, type_, f"the key {name!r} is missing")
+        for name in sorted(value.keys() - items.keys(), key=repr):
+            raise EncodeError(value, type_, f"the key {name!r} is not one of the type's")
+        return {name: nested(hook_for(items[name][0]), part) for name, part in value.items()}
+
+    return unstructure
+
+
+def _structure_typed_dict(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    items, hook_for = items_of(type_), converter.get_structure_hook
+
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not dict:
+            raise StateDecodeError(encoded, type_)
+        return {
+            name: hook_for(kind)(encoded[name], kind)
+            for name, (kind, is_required) in items.items()
+            if is_required or name in encoded
+        }
 
     return structure
 
@@ -408,7 +451,7 @@ def _unstructure_union(type_: Any, converter: BaseConverter) -> Callable[[Any], 
     if members.any:
         return AnyCodec(Any).encode
     hooks = {
-        get_origin(member) or member: (converter.get_unstructure_hook(member), union_tag(member))
+        _class_of(member): (converter.get_unstructure_hook(member), union_tag(member))
         for member in members.others
     }
     literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
@@ -475,6 +518,7 @@ def _make_converter() -> Converter:
     factories: list[tuple[Callable[[Any], bool], Any, Any]] = [
         (_is_open, _unstructure_open, _structure_open),
         (_is_namedtuple, _unstructure_namedtuple, _structure_namedtuple),
+        (is_typed_dict, _unstructure_typed_dict, _structure_typed_dict),
         (is_bare, lambda type_: AnyCodec(type_).encode, lambda type_: _decode_with(AnyCodec(type_))),
         (_is_sequence, _unstructure_sequence, _structure_sequence),
         (_is_fixed_tuple, _unstructure_fixed_tuple, _structure_fixed_tuple),

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import attrs
+from typing_extensions import NotRequired, ReadOnly, Required, is_typeddict
 
 
 class Field(NamedTuple):
@@ -33,6 +34,28 @@ def has_fields(type_: Any) -> bool:
 def is_named_tuple(class_: Any) -> bool:
     """Return `True` for a named tuple class."""
     return isinstance(class_, type) and issubclass(class_, tuple) and hasattr(class_, "_fields")
+
+
+def is_typed_dict(type_: Any) -> bool:
+    """Return `True` for a `TypedDict`, with or without type arguments."""
+    return is_typeddict(get_origin(type_) or type_)
+
+
+def items_of(type_: Any) -> dict[str, tuple[Any, bool]]:
+    """Return the items of a `TypedDict` by key: the type of the value, and `True` if the key is required.
+
+    :raises NameError: an annotation uses an undefined name
+    """
+    class_ = get_origin(type_) or type_
+    given = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
+    items = {}
+    for name, hint in get_type_hints(class_, include_extras=True).items():
+        is_required = name in class_.__required_keys__
+        while get_origin(hint) in (Required, NotRequired, ReadOnly):
+            is_required = {Required: True, NotRequired: False}.get(get_origin(hint), is_required)
+            (hint,) = get_args(hint)
+        items[name] = (_with_arguments(hint, given), is_required)
+    return items
 
 
 def fields_of(type_: Any) -> tuple[Field, ...]:

@@ -21,6 +21,7 @@ from attrs import frozen
 from psycopg.sql import SQL, Identifier
 from rich.console import Console
 from tests.services import OwnService, need, new_database, own_service
+from typing_extensions import NotRequired
 
 from amadou import (
     DeadLetter,
@@ -438,6 +439,32 @@ def test_types_with_fields_become_rows(sums: Database, type_: Any, value: Any) -
     put(sums.sink("sums"), type_, value)
 
     assert sums.sums() == [("a", 1)]
+
+
+class Noted(Named):
+    note: NotRequired[str]
+
+
+def test_a_key_that_a_typed_dict_may_leave_out_becomes_null(database: Database) -> None:
+    sink = database.sink("noted")
+    database.ask(suggested(sink, Noted))
+    put(sink, Noted, {"channel": "a", "sum": 1}, {"channel": "b", "sum": 2, "note": "x"})
+    assert database.ask("SELECT * FROM noted ORDER BY channel") == [("a", 1, None), ("b", 2, "x")]
+
+
+def test_a_job_can_write_typed_dicts(sums: Database) -> None:
+    class Sums(Handler):
+        sums = SinkSpec(Named)
+
+        def key_event(self, record: str) -> KeyedEvent:
+            return KeyedEvent(record, datetime(2025, 1, 1, tzinfo=timezone.utc), 1)
+
+        def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+            self.sums.collect(subject, {"channel": subject.key, "sum": event.value})
+
+    job = Job("sums", Sums(), {"in": MemorySource(["a", "b"])}, {"sums": sums.sink("sums")})
+    run(job, engine="embedded")
+    assert sums.sums() == [("a", 1), ("b", 1)]
 
 
 @pytest.mark.parametrize("type_", [int, dict[str, int], Any, list[Sum]])

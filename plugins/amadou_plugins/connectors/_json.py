@@ -6,13 +6,13 @@ from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from types import UnionType
-from typing import Any, get_origin, is_typeddict
+from typing import Any, get_origin
 
 import orjson
 
 from amadou import SinkBatch
 from amadou.errors import EncodeError
-from amadou.fields import fields_of, has_fields, is_named_tuple
+from amadou.fields import fields_of, has_fields, is_named_tuple, is_typed_dict
 
 # orjson leaves out dataclass fields whose names begin with an underscore, so `_to_json` converts dataclasses.
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -91,7 +91,7 @@ def class_of(type_: Any) -> Any:
     checked = get_origin(type_) or type_
     if checked is float:
         return float, int
-    if is_typeddict(checked):
+    if is_typed_dict(checked):
         return dict
     return checked if isinstance(checked, type) and checked not in (Any, UnionType) else object
 

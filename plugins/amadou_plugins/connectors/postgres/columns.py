@@ -5,12 +5,12 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from types import UnionType
-from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
 import attrs
 
-from amadou.fields import field_types, is_named_tuple
+from amadou.fields import field_types, is_named_tuple, is_typed_dict, items_of
 
 _COLUMNS = """
 SELECT
@@ -95,8 +95,9 @@ def columns_of(connection: Any, table: str) -> dict[str, Column]:
 
 def fields_for(type_: Any) -> Mapping[str, Any] | None:
     """Return the types of the fields of a port's type, by field name; `None` if the port's type has no fields."""
-    class_ = get_origin(type_) or type_
-    return get_type_hints(class_) if is_typeddict(class_) else field_types(type_)
+    if is_typed_dict(type_):
+        return {name: kind if is_required else kind | None for name, (kind, is_required) in items_of(type_).items()}
+    return field_types(type_)
 
 
 def definition(type_: Any) -> str:
