@@ -143,3 +143,24 @@ def test_the_error_about_too_many_dead_letters_names_its_stage(test_run: MakeRun
         pytest.raises(TooManyDeadLettersError, match="stage top: dead letters: 1,"),
     ):
         script.add_record(view("/bad", 1)).add_record(view("/end", 400)).add_watermark().run()
+
+
+class RefusesPages(Top):
+    """Fails on one of the pages that it reads from a port."""
+
+    def key_event(self, record: PageSum) -> Any:
+        if record.page == "/bad":
+            raise ValueError("bad page")
+        return super().key_event(record)
+
+
+@pytest.mark.on_spark("dead letters of workers")
+def test_a_record_of_a_port_on_which_key_event_fails_is_a_dead_letter(test_run: MakeRun) -> None:
+    handlers = (Views(), RefusesPages())
+    run = test_run(top_pages(MemorySource(()), handlers=handlers, dead_letters=MemorySink(), on_error="dead_letter"))
+    for page in ("/a", "/bad", "/b"):
+        run.add_record(view(page, 0))
+    result = run.add_record(view("/end", 400)).add_watermark().run()
+    assert [(letter.callback, letter.error) for letter in result.dead_letters] == [
+        ("key_event", "ValueError: bad page")
+    ]

@@ -1,6 +1,7 @@
 """Checkpoints that are rescaled in place: after kills, interrupted, and with mistakes."""
 
 import json
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from amadou_runtime import run, start
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.clock import RunClock
 from amadou_runtime.spark.savepoints import rescaling
+from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]
@@ -201,10 +203,17 @@ def test_the_commands_say_what_they_did_and_the_job_has_to_fit(place: Place) -> 
     once = batches_before()
     place.add("k1", second=1)
     place.run("state")
+    state = Path(place.path("state"))
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    number = CheckpointState(str(state), lambda: None).batch
     rescaled = output("rescale", place.path("state"), "--key-groups", "9", "--partitions", "1")
     assert "9 key groups in 2 key ranges, 1 partition," in rescaled
     assert batches_before() > once > 0
-    Savepoint(next((Path(place.path("state")) / "savepoints").iterdir())).verify()
+    savepoint = Savepoint(max((state / "savepoints").iterdir(), key=lambda path: path.stat().st_mtime))
+    savepoint.verify()
+    after = CheckpointState(str(state), lambda: None)
+    assert savepoint.manifest.batch == after.batch == number
+    assert [batch for batch, _ in after.history("k1")] == [number]
     with pytest.raises(CheckpointError, match=r"key_groups is 4, but was 9 .* or run amadou rescale .* --key-groups 4"):
         place.run("state")
     with pytest.raises(CheckpointError, match=r"or run amadou convert .*state --to groups"):
