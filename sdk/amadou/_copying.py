@@ -15,13 +15,20 @@ def copied(value: Any) -> Any:
 
     :raises Exception: a part of the value cannot be copied
     """
+    try:
+        return _copied(value)
+    except RecursionError:  # it may contain itself
+        return deepcopy(value)
+
+
+def _copied(value: Any) -> Any:
     kind = type(value)
     if kind in IMMUTABLE:
         return value
     if kind is dict:  # dicts and lists, such as those of JSON, are copied without deepcopy, which is far slower
-        return {key: part if type(part) in IMMUTABLE else copied(part) for key, part in value.items()}
+        return {key: part if type(part) in IMMUTABLE else _copied(part) for key, part in value.items()}
     if kind is list:
-        return [part if type(part) in IMMUTABLE else copied(part) for part in value]
+        return [part if type(part) in IMMUTABLE else _copied(part) for part in value]
     if kind is tuple:
         parts: Any = value
     else:
@@ -29,7 +36,7 @@ def copied(value: Any) -> Any:
         if names is None:
             return deepcopy(value)
         parts = [getattr(value, name, None) for name in names]
-    return value if all(type(part) in IMMUTABLE or copied(part) is part for part in parts) else deepcopy(value)
+    return value if all(type(part) in IMMUTABLE or _copied(part) is part for part in parts) else deepcopy(value)
 
 
 @lru_cache(maxsize=1024)

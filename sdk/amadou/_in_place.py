@@ -11,7 +11,7 @@ import attrs
 
 from amadou._codec import LEAVES
 from amadou._encoding import pack
-from amadou.errors import AmadouError, InPlaceChangeError
+from amadou.errors import InPlaceChangeError
 
 _watch: ContextVar["Watch | None"] = ContextVar("watch", default=None)
 
@@ -30,9 +30,6 @@ class PartsState(Protocol):
         :param at: where the part was: the encoded key of a map, the `id` of a list's part, or `None`
         """
 
-    def _read(self, part: Any) -> Any:
-        """Return the value of an encoded part."""
-
     def _assignment(self, at: Any) -> str:
         """Return the code that assigns a part, up to the equals sign."""
 
@@ -42,23 +39,18 @@ class _Seen:
     """A value that a callback has read or assigned.
 
     :param part: its encoded part of the state
+    :param packed: the value at that time
     """
 
     state: PartsState
     at: Any
     part: Any
     value: Any
+    packed: bytes
 
     def has_changed(self) -> bool:
         """Return `True` if the value has been changed, and the change is not stored."""
-        try:
-            is_same = self._packed(self.value) == self._packed(self.state._read(self.part))
-        except AmadouError:
-            is_same = False
-        return not is_same and self.state._holds(self.at, self.part)
-
-    def _packed(self, value: Any) -> bytes:
-        return pack(self.state._spec.encode_part(value))
+        return _packed(self.state, self.value) != self.packed and self.state._holds(self.at, self.part)
 
 
 class Watch:
@@ -68,10 +60,16 @@ class Watch:
         self._seen: dict[tuple[int, Any], list[_Seen]] = {}
 
     def add_read(self, state: PartsState, at: Any, part: Any, value: Any) -> None:
-        self._seen.setdefault((id(state), at), []).append(_Seen(state, at, part, value))
+        packed = _packed(state, value)
+        if packed is not None:
+            self._seen.setdefault((id(state), at), []).append(_Seen(state, at, part, value, packed))
 
     def add_assigned(self, state: PartsState, at: Any, part: Any, value: Any) -> None:
-        self._seen[id(state), at] = [_Seen(state, at, part, value)]
+        self.forget(state, at)
+        self.add_read(state, at, part, value)
+
+    def forget(self, state: PartsState, at: Any) -> None:
+        self._seen.pop((id(state), at), None)
 
     def check(self) -> None:
         """Check that the values are as they are stored.
@@ -82,6 +80,14 @@ class Watch:
             for seen in values:
                 if seen.has_changed():
                     raise InPlaceChangeError(seen.state._spec.name, seen.state._assignment(seen.at))
+
+
+def _packed(state: PartsState, value: Any) -> bytes | None:
+    """Return a value in packed form; `None` if it does not fit the state."""
+    try:
+        return pack(state._spec.encode_part(value))
+    except Exception:  # also of a codec of the user
+        return None
 
 
 @contextmanager
@@ -107,3 +113,10 @@ def note_assigned(state: PartsState, at: Any, part: Any, value: Any) -> None:
     watch = _watch.get()
     if watch is not None and state._spec.is_watched:
         watch.add_assigned(state, at, part, value)
+
+
+def note_cleared(state: PartsState, at: Any) -> None:
+    """Note that a callback clears a value."""
+    watch = _watch.get()
+    if watch is not None:
+        watch.forget(state, at)

@@ -109,7 +109,7 @@ class ListState(MutableSequence[T]):
     def _encoded_of(self, value: T) -> Any:
         """Return the part for an item that a callback writes."""
         part = self._encoded_item(value)
-        if type(value) not in IMMUTABLE:
+        if type(value) not in IMMUTABLE and _is_unique(part):
             note_assigned(self, id(part), part, value)
         return part
 
@@ -123,7 +123,7 @@ class ListState(MutableSequence[T]):
     def _noted(self, part: Any) -> T:
         """Return the item of a part that a callback reads."""
         value = self._read(part)
-        if type(value) not in IMMUTABLE:
+        if type(value) not in IMMUTABLE and _is_unique(part):
             note_read(self, id(part), part, value)
         return value
 
@@ -143,6 +143,11 @@ class ListState(MutableSequence[T]):
 
     def __repr__(self) -> str:
         return f"ListState({self._spec.name!r}, {list(self)!r})"
+
+
+def _is_unique(part: Any) -> bool:
+    """Return `True` if no other item has the same object as its part, as equal numbers and short strings can."""
+    return type(part) in (list, dict) or (type(part) is bytes and len(part) > 1)
 
 
 class _ExpiringListState(ExpiringParts, ListState[T]):

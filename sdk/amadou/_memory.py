@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amadou._connector import BufferingWriter, Sink, SinkBatch, SinkWriter, Source
+from amadou._copying import copied
 from amadou._encoding import pack, unpack
 from amadou.errors import SourceError
 from amadou.paths import local_path
@@ -31,7 +32,7 @@ class MemorySource(Source):
 
     def read_from(self, position: Any) -> tuple[list[tuple[str, list[Any]]], int]:
         """Return the remaining records; the position is the number of records read."""
-        return [("", self._records[position or 0 :])], len(self._records)
+        return [("", [_own(record) for record in self._records[position or 0 :]])], len(self._records)
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         directory = local_directory(checkpoint, "MemorySource") / "memory" / name
@@ -101,6 +102,14 @@ class MemorySink(Sink):
 
     def __repr__(self) -> str:
         return f"MemorySink({len(self.records)} records)"
+
+
+def _own(record: Any) -> Any:
+    """Return a copy of a record, which `key_event` may change, or the record itself if it cannot be copied."""
+    try:
+        return copied(record)
+    except Exception:
+        return record
 
 
 def local_directory(checkpoint: str, source: str) -> "Path":

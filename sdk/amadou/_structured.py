@@ -451,8 +451,7 @@ def _unstructure_union(type_: Any, converter: BaseConverter) -> Callable[[Any], 
     if members.any:
         return AnyCodec(Any).encode
     hooks = {
-        _class_of(member): (converter.get_unstructure_hook(member), union_tag(member))
-        for member in members.others
+        _class_of(member): (converter.get_unstructure_hook(member), union_tag(member)) for member in members.others
     }
     literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
 

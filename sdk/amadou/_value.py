@@ -6,7 +6,7 @@ from typing_extensions import TypeForm
 
 from amadou._codec import Codec
 from amadou._event import Key
-from amadou._in_place import IMMUTABLE, note_assigned, note_read
+from amadou._in_place import IMMUTABLE, note_assigned, note_cleared, note_read
 from amadou._spec import MISSING
 from amadou._state_spec import ExpiringState, Migrate, SingleTypeSpec, names_of
 from amadou._subject import Subject
@@ -89,6 +89,7 @@ class ValueState(Generic[T]):
 
     def clear(self) -> None:
         """Remove the value; `value` returns the default again."""
+        note_cleared(self, None)
         if self._encoded is not MISSING:
             self._encoded = MISSING
             self._changed = True

@@ -126,7 +126,16 @@ class Emission:
 
     def __call__(self, subject: Subject, window: Window) -> Any:
         self._accumulators = [merged(self._aggregate, self._accumulators)]
-        return self._function(subject, window, copied(self._aggregate.result(self._accumulators[0])))
+        result = self._aggregate.result(self._accumulators[0])
+        return self._function(subject, window, _handed_out(result) if self._aggregate.keeps_values else result)
+
+
+def _handed_out(result: Any) -> Any:
+    """Return a copy of a result, or the result itself if it cannot be copied, such as a generator."""
+    try:
+        return copied(result)
+    except Exception:
+        return result
 
 
 def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
@@ -410,7 +419,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         function = self.function("on_close", subject.handler)
         events = map(from_micros, firsts), map(from_micros, lasts)
         if self._kept.keeps_values:
-            values = list(map(copied, values))
+            values = list(map(_handed_out, values))
         for key, start, end, first, last, value, at in zip(keys, starts, ends, *events, values, closed, strict=True):
             subject.key, subject.timestamp = key, at
             returned = function(subject, Window(start, end, key, False, first, last), value)

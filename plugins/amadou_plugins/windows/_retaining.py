@@ -1,6 +1,6 @@
 from typing import Any
 
-from amadou import KeyedEvent
+from amadou import KeyedEvent, copied
 from amadou_plugins.aggregates import Aggregate
 
 
@@ -27,8 +27,9 @@ class Retaining(Aggregate[list[Any], Any]):
         return left
 
     def result(self, accumulator: list[Any]) -> Any:
-        aggregate = self._aggregate
-        return aggregate.result(aggregate.add_all(aggregate.create(), [KeyedEvent(*kept) for kept in accumulator]))
+        aggregate, own = self._aggregate, copied if self._aggregate.keeps_values else lambda value: value
+        events = [KeyedEvent(key, timestamp, own(value)) for key, timestamp, value in accumulator]
+        return aggregate.result(aggregate.add_all(aggregate.create(), events))
 
     def __repr__(self) -> str:
         return repr(self._aggregate)

@@ -82,6 +82,8 @@ class _Failed:
         )
 
 
+_CONSTANT: Final = (bytes, str, tuple)
+"""Types of records that `key_event` cannot change."""
 POSITIONS: Final = 1 << 32
 """Number of positions; see `key_position`."""
 
@@ -214,7 +216,7 @@ class Keying:
             return None
         with callbacks_of(self._of):
             self.stopwatch.turn("key_event")
-            columns = self._key_batch(records)
+            columns = self._key_batch(records if isinstance(records[0], _CONSTANT) else [*map(_spared, records)])
             self.stopwatch.turn()
             if columns is None:
                 return None
@@ -277,7 +279,7 @@ class Keying:
             event: Any = None
             returned: Any = None
             try:
-                events = returned = key_event(record if failed is None else _spared(record))
+                events = returned = key_event(_spared(record))
                 if type(events) is KeyedEvent:
                     events = [events]
                 elif events is None:
@@ -429,8 +431,10 @@ class Keying:
 
 
 def _spared(record: Any) -> Any:
-    """Return a copy of a record that `key_event` may change: a dead letter has the record as it was read."""
-    if type(record) is not dict and type(record) is not list:
+    """Return a copy of a record that `key_event` may change: an error, a dead letter and a further call of `key_event`
+    have the record as it was read.
+    """
+    if isinstance(record, _CONSTANT):
         return record
     try:
         return copied(record)

@@ -20,7 +20,7 @@ from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.core.vectorized import batch_keying
 from amadou_runtime.testing.difference import first_difference
-from amadou_runtime.testing.in_place import ClassAttributes
+from amadou_runtime.testing.in_place import class_attributes_checked
 from amadou_runtime.testing.scripted import ScriptedEvent, copy_of_record, scripted
 from amadou_runtime.testing.trace import Trace
 
@@ -34,14 +34,12 @@ class CheckedKeying(Keying):
 
     def __init__(self, job: Job, source: str, groups: int) -> None:
         key_event = key_event_of(job, source)
-        self._class_attributes = ClassAttributes(job.handler)
         super().__init__(job, source, scripted(key_event), groups)
         self._in_runs = None if batch_keying(job, key_event) is None else Keying(job, source, key_event, groups)
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
-        keyed = self._checked(records, now)
-        self._class_attributes.check()
-        return keyed
+        with class_attributes_checked(self._of):
+            return self._checked(records, now)
 
     def _checked(self, records: list[Any], now: int) -> KeyedRecords:
         in_runs = self._in_runs
@@ -59,7 +57,6 @@ class CheckedOperator(Operator):
     def __init__(self, job: Job, trace: Trace) -> None:
         super().__init__(job, trace)
         self._trace = trace
-        self._class_attributes = ClassAttributes(job.handler)
         self.lookups.needed_by = {}
         self._in_runs = None if self.vectorized_component is None else Operator(job)
         self._left: tuple[_State, bytes | None] | None = None
@@ -68,6 +65,28 @@ class CheckedOperator(Operator):
         """
 
     def process(self, given: GroupBatch) -> ProcessedGroup:
+        """Process one batch, and check what callbacks have changed in place.
+
+        :raises CallbackError: a callback changed a value of state in place
+        :raises HandlerAttributeError: a callback changed a class attribute
+        """
+        self._trace.in_place = None
+        with class_attributes_checked(self._job.handler):
+            processed = self._compared(given)
+        if self._trace.in_place is None:
+            return processed
+        entry, error = self._trace.in_place
+        raise callback_error(
+            error,
+            handler=self._callbacks.name,
+            callback=entry.callback,
+            source=entry.source,
+            key=entry.key,
+            record=entry.value,
+            watermark=entry.watermark,
+        )
+
+    def _compared(self, given: GroupBatch) -> ProcessedGroup:
         in_runs, component = self._in_runs, self.vectorized_component
         if in_runs is None or component is None or given.again is not None:
             return self.per_event(given)
@@ -85,28 +104,6 @@ class CheckedOperator(Operator):
         _compare(component.name, vectorized, reference, fields)
         processed = _result(reference)
         self._left = (left, vectorized.changes.packed) if isinstance(vectorized, ProcessedGroup) else None
-        return processed
-
-    def per_event(self, given: GroupBatch) -> ProcessedGroup:
-        """Process one batch, and check what callbacks have changed in place.
-
-        :raises CallbackError: a callback changed a value of state in place
-        :raises HandlerAttributeError: a callback changed a class attribute
-        """
-        self._trace.in_place = None
-        processed = super().per_event(given)
-        if self._trace.in_place is not None:
-            entry, error = self._trace.in_place
-            raise callback_error(
-                error,
-                handler=self._callbacks.name,
-                callback=entry.callback,
-                source=entry.source,
-                key=entry.key,
-                record=entry.value,
-                watermark=entry.watermark,
-            )
-        self._class_attributes.check()
         return processed
 
     def _state_before(self, given: GroupBatch, component: Component) -> tuple["_State", "_StoredBefore"]:

@@ -1,43 +1,49 @@
 """Checks in test runs that callbacks do not change a handler's class attributes."""
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from amadou import Handler
-from amadou.errors import HandlerAttributeError
+from amadou.errors import HandlerAttributeError, VectorizedPathError
 
 _VALUES: Final = frozenset({str, int, float, bool, bytes})
 
 
-class ClassAttributes:
-    """The class attributes of a handler that are lists, dicts, sets, numbers or texts."""
+@contextmanager
+def class_attributes_checked(handler: Handler) -> Iterator[None]:
+    """Check that callbacks do not change the class attributes of a handler that are containers, numbers or texts.
 
-    def __init__(self, handler: Handler) -> None:
-        self._class = type(handler)
-        self._is_checked = self._class.check_in_place
-        self._before = self._now()
+    :raises HandlerAttributeError: an attribute is not as it was at the beginning of the context
+    """
+    class_ = type(handler)
+    before = _values_of(class_)
+    try:
+        yield
+    except VectorizedPathError:  # the change may have made the paths differ
+        _check(class_, before)
+        raise
+    _check(class_, before)
 
-    def check(self) -> None:
-        """Check that the attributes are as they were at the last call of this method.
 
-        :raises HandlerAttributeError: a callback has changed an attribute
-        """
-        now = self._now()
-        before, self._before = self._before, now
-        if now != before:
-            name = next(name for name in {**before, **now} if before.get(name) != now.get(name))
-            raise HandlerAttributeError(self._class.__name__, name, "NoneType", None, "changed")
+def _check(class_: type[Handler], before: dict[str, Any]) -> None:
+    now = _values_of(class_)
+    if now != before:
+        name = next(name for name in {**before, **now} if before.get(name) != now.get(name))
+        raise HandlerAttributeError(class_.__name__, name, "NoneType", None, "changed")
 
-    def _now(self) -> dict[str, Any]:
-        if not self._is_checked:
-            return {}
-        found: dict[str, Any] = {}
-        for class_ in self._class.__mro__:
-            if issubclass(class_, Handler) and class_ is not Handler:
-                for name, value in vars(class_).items():
-                    if not name.startswith("__") and (form := _form(value)) is not None:
-                        found.setdefault(name, form)
-        return found
+
+def _values_of(class_: type[Handler]) -> dict[str, Any]:
+    if not class_.check_in_place:
+        return {}
+    found: dict[str, Any] = {}
+    for owner in class_.__mro__:
+        if owner not in Handler.__mro__:
+            for name, value in vars(owner).items():
+                if not name.startswith("__") and (form := _form(value)) is not None:
+                    found.setdefault(name, form)
+    return found
 
 
 def _form(value: Any) -> Any:
@@ -46,10 +52,13 @@ def _form(value: Any) -> Any:
     """
     if type(value) in _VALUES:
         return type(value), value
-    if isinstance(value, dict):
-        return "dict", [(key, _part(part)) for key, part in value.items()]
-    if isinstance(value, list | deque):
-        return "list", [_part(part) for part in value]
+    try:
+        if isinstance(value, dict):
+            return "dict", [(key, _part(part)) for key, part in value.items()]
+        if isinstance(value, list | deque | tuple):
+            return type(value), [_part(part) for part in value]
+    except RecursionError:  # it may contain itself
+        return "object", id(value)
     if isinstance(value, set):
         return "set", set(value)
     return ("bytes", bytes(value)) if isinstance(value, bytearray) else None
