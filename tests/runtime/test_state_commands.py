@@ -188,7 +188,7 @@ def test_rehearsing_the_same_code_succeeds(shop: Path) -> None:
     assert code == 0, shown
     assert "new/newshop.py on savepoint (job shop, batch 1, 8 keys)" in shown
     assert "item ValueSpec Item 8" in shown
-    assert "9 timers pending" in shown
+    assert "17 timers pending" in shown
     assert "The new code can continue from this savepoint." in shown
 
 
@@ -342,9 +342,9 @@ def outputs_after(savepoint: str) -> list[Any]:
 def test_exported_state_can_be_imported(shop: Path, suffix: str) -> None:
     assert output("state", "export", "savepoint", f"rows.{suffix}") == f"rows.{suffix}: 40 rows\n"
     done = output("state", "import", f"rows.{suffix}", "new", "--job", "bazaar.py", "--watermark", "2025-01-01T00:05Z")
-    assert done == "new: 8 keys, 9 timers\n"
+    assert done == "new: 8 keys, 17 timers\n"
     done = output("state", "import", f"rows.{suffix}", "same", "--into", "savepoint")
-    assert done == "same: 8 keys, 9 timers\n"
+    assert done == "same: 8 keys, 17 timers\n"
     expected = outputs_after("savepoint")
     assert outputs_after("new") == expected
     assert outputs_after("same") == expected
@@ -381,7 +381,7 @@ def test_state_import_changes_adds_and_removes_entries(shop: Path) -> None:
 
     done = imported(shop, change, "--into", "savepoint")
     assert done.exit_code == 0, done.output
-    assert done.stdout == "imported: 9 keys, 8 timers\n"
+    assert done.stdout == "imported: 9 keys, 16 timers\n"
     shown = output("state", "show", "imported", "apple")
     assert "[(100, 'changed')]" in shown
     assert "timer 2025-01-01T05:00:00+00:00\n" in shown

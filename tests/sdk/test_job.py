@@ -196,9 +196,9 @@ def test_a_job_has_timers_if_its_handler_defines_on_timer_expired() -> None:
         ),
         ({"handler": handler_with(on_event=Handler.on_event)}, "Odd has no on_event(self, subject, event): define it"),
         ({"handler": handler_with(odd=ValueSpec(complex))}, "Odd.odd: the type complex is not supported: "),
-        ({"handler": handler_with(odd=ValueSpec(complex))}, "a named tuple, or set codec= on the spec"),
+        ({"handler": handler_with(odd=ValueSpec(complex))}, "a TypedDict, or set codec= on the spec"),
         ({"handler": handler_with(odd=MapSpec(str, Counter))}, "Odd.odd: the type Counter is not supported: "),
-        ({"handler": handler_with(odd=MapSpec(complex, int))}, "a named tuple, or set key_codec= on the spec"),
+        ({"handler": handler_with(odd=MapSpec(complex, int))}, "a TypedDict, or set key_codec= on the spec"),
         ({"handler": handler_with(odd=MapSpec(list[int], int))}, "the keys of a map must be hashable"),
         ({"handler": handler_with(odd=ValueSpec(int, "x"))}, "Odd.odd: cannot store 'x' (str) as int"),
         (
