@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 import msgpack
 
-from amadou.errors import EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
+from amadou.errors import AmadouError, EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
 from amadou.event_time import MICROSECOND
 
 # The numbers are part of the format of stored state: never reuse one.
@@ -117,17 +117,34 @@ def unpack_stored(data: bytes) -> Any:
 def _unpacked(data: bytes, from_extension: Callable[[int, bytes], Any]) -> Any:
     try:
         return msgpack.unpackb(data, ext_hook=from_extension, **_UNPACK_OPTIONS)
-    except (RecursionError, msgpack.StackError) as error:
-        raise StateDecodeError(data, Any, TOO_DEEP) from error
-    except OverflowError as error:
-        raise StateDecodeError(data, Any, _NO_SUCH_TIME) from error
+    except AmadouError:
+        raise
+    except Exception as error:
+        raise _undecodable(data, error) from error
 
 
 def unpack_all(joined: bytes) -> list[Any]:
-    """Return the values whose packed bytes are concatenated. Far faster than unpacking each value separately."""
+    """Return the values whose packed bytes are concatenated. Far faster than unpacking each value separately.
+
+    :raises StateDecodeError: the bytes cannot be unpacked
+    """
     unpacker = msgpack.Unpacker(ext_hook=_from_extension, max_buffer_size=0, **_UNPACK_OPTIONS)
     unpacker.feed(joined)
-    return list(unpacker)
+    try:
+        return list(unpacker)
+    except AmadouError:
+        raise
+    except Exception as error:
+        raise _undecodable(joined, error) from error
+
+
+def _undecodable(data: bytes, error: Exception) -> StateDecodeError:
+    """Return the error for bytes on which msgpack, or the constructor of a type, has failed."""
+    if isinstance(error, RecursionError | msgpack.StackError):
+        return StateDecodeError(data, Any, TOO_DEEP)
+    if isinstance(error, OverflowError):
+        return StateDecodeError(data, Any, _NO_SUCH_TIME)
+    return StateDecodeError(data, Any, f"they are no packed value ({type(error).__name__}: {error})")
 
 
 def unpack_times(data: bytes) -> list[int]:
@@ -289,6 +306,8 @@ def _object_from(data: bytes) -> Any:
     from amadou._codec import codec_for
 
     reference, encoded = unpack(data)
+    if type(reference) is not str:
+        raise StateDecodeError(reference, Any, "this is not the name of a class")
     return codec_for(_type_behind(reference)).decode(encoded)
 
 

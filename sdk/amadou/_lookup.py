@@ -219,8 +219,14 @@ class _Answers:
     def __call__(self, keys: list[Any]) -> dict[Any, Any]:
         answers = self._answers
         if not isinstance(answers, dict):
-            return {key: answers(key) for key in keys}
+            return {key: self._answer(answers, key) for key in keys}
         return {key: answers[key] for key in keys if key in answers}
+
+    def _answer(self, function: Callable[[Any], Any], key: Any) -> Any:
+        try:
+            return function(key)
+        except Exception as error:  # only this key cannot be fetched
+            return error
 
 
 def _positive(setting: str, value: Any) -> timedelta:

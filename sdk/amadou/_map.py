@@ -15,6 +15,7 @@ from amadou._spec import MISSING, shown
 from amadou._state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, StateSpec, names_of
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou.event_time import from_micros, to_micros
+from amadou.fields import fields_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -57,7 +58,7 @@ class MapState(MutableMapping[K, V]):
         try:
             encoded_key = key if type(key) is spec.scalar_key else spec.encode_key(key)
         except EncodeError as error:
-            raise self._misfit(error, key, spec.key_type) from error
+            encoded_key = self._stored_key(key, error)
         encoded = self._encoded.get(encoded_key, MISSING)
         if encoded is MISSING:
             return default
@@ -139,7 +140,16 @@ class MapState(MutableMapping[K, V]):
         try:
             return self._spec.encode_key(key)
         except EncodeError as error:
-            raise self._misfit(error, key, self._spec.key_type) from error
+            return self._stored_key(key, error)
+
+    def _stored_key(self, key: Any, error: EncodeError) -> Any:
+        """Return the encoded form of a key that cannot be encoded, but was stored by an earlier release, such as NaN.
+
+        :param error: the error to raise if it was not
+        """
+        if type(key) is float and key in self._encoded:
+            return key
+        raise self._misfit(error, key, self._spec.key_type) from error
 
     def _encoded_value(self, value: V) -> Any:
         try:
@@ -407,6 +417,8 @@ def _one_form(key: Any) -> Any:
         return kind(map(_one_form, key))
     if kind is dict:
         return {name: _one_form(part) for name, part in key.items()}
+    for field in fields_of(kind):
+        _one_form(getattr(key, field.name, None))  # finds NaN
     return key
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 from amadou._connector import BufferingWriter, Sink, SinkBatch, SinkWriter, Source
 from amadou._copying import copied
 from amadou._encoding import pack, unpack
-from amadou.errors import SourceError
+from amadou.errors import AmadouError, SourceError
 from amadou.paths import local_path
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ class MemorySource(Source):
         written = sum(int(path.stem.split("-")[1]) for path in directory.glob("packed-*.txt"))
         if len(self._records) > written or not written:
             added = self._records[written:]
-            text = b"".join(base64.b64encode(pack(record)) + b"\n" for record in added)
+            text = b"".join(
+                base64.b64encode(_packed(record, at)) + b"\n" for at, record in enumerate(added, written + 1)
+            )
             beside = directory / ".new"  # a partial write, as on a full disk, must not count as written
             beside.write_bytes(text)
             beside.replace(directory / f"packed-{len(added):09}-at-{written:09}.txt")
@@ -102,6 +104,13 @@ class MemorySink(Sink):
 
     def __repr__(self) -> str:
         return f"MemorySink({len(self.records)} records)"
+
+
+def _packed(record: Any, number: int) -> bytes:
+    try:
+        return pack(record)
+    except AmadouError as error:
+        raise SourceError(f"record {number} of a MemorySource cannot be stored in the checkpoint: {error}") from error
 
 
 def _own(record: Any) -> Any:

@@ -1,8 +1,11 @@
 """Lookups: results of a service that callbacks read while they process events (`semantics.md` 35)."""
 
+import re
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import attrs
@@ -15,6 +18,8 @@ from amadou import Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, S
 from amadou.errors import AmadouError, CallbackError, JobError
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import TestRun, run
+from amadou_runtime.core.lookups import Lookups
+from amadou_runtime.core.stopwatch import Stopwatch
 from amadou_runtime.core.vectorized import vectorized_component
 
 pytestmark = pytest.mark.rule(35)
@@ -285,3 +290,251 @@ def test_invalid_lookups_are_errors_when_the_job_is_created() -> None:
         JobError, match=r'WithDeadLetters\.customers has on_failure="dead_letter": set on_error="dead_letter"'
     ):
         job(WithDeadLetters())
+
+
+def rows_of(keys: list[str]) -> dict[str, dict[str, Any]]:
+    if "broken" in keys:
+        raise OSError("the service is broken")
+    return {key: {"name": "Ann", "seen": []} for key in keys}
+
+
+ROW = rows_of(["c1"])["c1"]
+CHANGED: list[tuple[str, Callable[[], Lookup[Any, Any]]]] = [
+    ("c1", lambda: Lookup(rows_of, key=key_of)),
+    ("c1", lambda: Lookup(rows_of, key=key_of, ttl=60)),
+    ("broken", lambda: Lookup(rows_of, key=key_of, retries=0, on_failure=ROW)),
+    ("broken", lambda: Lookup(rows_of, key=key_of, retries=0, on_failure=ROW, ttl=60)),
+    ("c1", lambda: Lookup(rows_of, key=key_of, keep=True, type=dict)),
+    ("broken", lambda: Lookup(rows_of, key=key_of, retries=0, on_failure=ROW, keep=True, type=dict)),
+]
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize(
+    ("key", "make"), CHANGED, ids=["plain", "ttl", "default", "default with ttl", "kept", "default that is kept"]
+)
+def test_a_lookup_result_that_a_callback_changes_is_a_copy(
+    key: str, make: Callable[[], Lookup[Any, Any]], batches: int, test_run: MakeRun
+) -> None:
+    class Changing(EventHandler):
+        rows = make()
+        out = SinkSpec(list)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            row: Any = self.rows.get(subject, event.value)
+            row["seen"].append(subject.key)
+            self.out.collect(subject, [row, self.rows.get(subject, event.value)])
+
+    run = test_run(job(Changing()))
+    for second, subject in enumerate("aabc"):
+        run.add_record(event(second, key, subject))
+        if batches > 1:
+            run.end_batch()
+    changed = [[{"name": "Ann", "seen": [subject]}, {"name": "Ann", "seen": []}] for subject in "aabc"]
+    assert run.run().records("out") == changed
+    assert ROW["seen"] == []
+
+
+class Levels(EventHandler):
+    """Collects the answer for an event's value."""
+
+    levels: Lookup[Any, Any]
+    out = SinkSpec(list)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.out.collect(subject, [subject.key, self.levels.get(subject, event.value)])
+
+
+def levels_of(keys: list[Any]) -> dict[Any, Any]:
+    return {key: {"text": "high", "lock": [Lock()]}.get(key, 1) for key in keys}
+
+
+def test_the_error_for_a_lookup_result_that_cannot_be_copied_says_so(test_run: MakeRun) -> None:
+    class Plain(Levels):
+        levels = Lookup(levels_of, key=key_of)
+
+    problem = r"LookupAnswerError: the answer for the key 'lock' cannot be copied \(TypeError: cannot pickle .*lock.*\)"
+    with pytest.raises(CallbackError, match=f"(?s){problem}: return a value that can be copied"):
+        test_run(job(Plain())).add_record(event(1, "lock")).run()
+
+
+class KeptLevels(Levels):
+    levels = Lookup(levels_of, key=key_of, retries=0, keep=True, type=int)
+
+
+class KeptWithDeadLetters(Levels):
+    levels = Lookup(levels_of, key=key_of, retries=0, keep=True, type=int, on_failure="dead_letter")
+
+
+CANNOT_FETCH = "LookupFailedError: the lookup levels cannot fetch the key"
+NOT_KEPT = {
+    "key": (17, "EncodeError: levels: cannot store 17 (int) as str"),
+    "answer": ("text", f"{CANNOT_FETCH} 'text': EncodeError: levels: cannot store 'high' (str) as int | None"),
+    "lock": ("lock", f"{CANNOT_FETCH} 'lock': EncodeError: levels: cannot store [<unlocked _thread.lock object at "),
+}
+on_spark = pytest.mark.on_spark("lookups")
+
+
+@pytest.mark.parametrize("handler", [KeptLevels, pytest.param(KeptWithDeadLetters, marks=on_spark)])
+@pytest.mark.parametrize(("key", "problem"), NOT_KEPT.values(), ids=NOT_KEPT)
+def test_only_the_event_whose_kept_lookup_key_or_result_has_another_type_becomes_a_dead_letter(
+    key: Any, problem: str, handler: type[Handler], test_run: MakeRun
+) -> None:
+    kept = job(handler(), on_error="dead_letter")
+    run = test_run(kept)
+    for second, (subject, needed) in enumerate((("a", "c1"), ("b", key), ("c", "c1"), ("b", "c1"))):
+        run.add_record(event(second, needed, subject))
+    result = run.run()
+    assert result.records("out") == [["a", 1], ["c", 1], ["b", 1]]
+    (dead_letter,) = result.dead_letters
+    assert dead_letter.error.startswith(problem)
+    assert (dead_letter.callback, dead_letter.key) == ("on_event", "b")
+    assert result.state("levels", "b") == {"c1": 1}
+    again = test_run(kept, snapshot=run.snapshot(), lookups={"levels": {"c2": 2}})
+    again.add_record(event(5, "c1", "b")).add_record(event(6, "c2", "b"))
+    assert again.run().records("out") == [["b", 1], ["b", 2]]
+
+
+@pytest.mark.parametrize(("key", "problem"), NOT_KEPT.values(), ids=NOT_KEPT)
+def test_without_dead_letters_a_kept_lookup_key_or_result_of_another_type_ends_the_run_in_its_callback(
+    key: Any, problem: str, test_run: MakeRun
+) -> None:
+    run = test_run(job(KeptLevels())).add_record(event(1, "c1", "a")).add_record(event(2, key, "b"))
+    with pytest.raises(CallbackError, match=re.escape(problem)) as caught:
+        run.run()
+    assert (caught.value.handler, caught.value.callback, caught.value.key) == ("KeptLevels", "on_event", "b")
+
+
+@pytest.mark.parametrize("default", ["none", 1.5, [1], None, 0])
+def test_a_default_that_does_not_fit_the_type_of_a_kept_lookup_is_an_error_when_the_job_is_created(
+    default: Any,
+) -> None:
+    class Kept(Levels):
+        levels = Lookup(levels_of, key=key_of, keep=True, type=int, on_failure=default)
+
+    if default is None or default == 0:
+        job(Kept())
+        return
+    problem = re.escape(f"Kept.levels: on_failure={default!r} is kept as an answer: ")
+    with pytest.raises(JobError, match=f"{problem}.*cannot store .* as int"):
+        job(Kept())
+
+
+def as_numbers(keys: list[str]) -> dict[int, str]:
+    return {int(key): "row" for key in keys}
+
+
+async def as_numbers_async(keys: list[str]) -> dict[int, str]:
+    return as_numbers(keys)
+
+
+def with_others(keys: list[str]) -> dict[str, str]:
+    return {"c8": "other", **dict.fromkeys(keys, "row"), "c9": "other"}
+
+
+@pytest.mark.parametrize("function", [as_numbers, as_numbers_async])
+def test_a_service_that_answers_for_keys_of_another_type_is_an_error_that_names_both(
+    function: Callable[[list[str]], Any], test_run: MakeRun
+) -> None:
+    class OtherKeys(Levels):
+        levels = Lookup(function, key=key_of)
+
+    asked = r"the function was asked for '17' \(str\), and answered for 17 \(int\): return the keys as they were passed"
+    with pytest.raises(AmadouError, match=f"cannot fetch the key '17': LookupAnswerError: {asked}"):
+        test_run(job(OtherKeys())).add_record(event(1, "17")).run()
+
+
+def test_a_service_may_answer_for_more_keys_than_it_was_asked_for(test_run: MakeRun) -> None:
+    class MoreKeys(Levels):
+        levels = Lookup(with_others, key=key_of)
+
+    assert test_run(job(MoreKeys())).add_record(event(1, "c1")).run().records("out") == [["k", "row"]]
+
+
+@pytest.mark.parametrize("late_events", ["drop", pytest.param("divert", marks=on_spark)])
+def test_the_lookup_keys_of_late_events_that_the_job_takes_out_are_not_fetched(
+    late_events: str, test_run: MakeRun
+) -> None:
+    run = test_run(job(Enriched(), late_events=late_events)).add_record(event(10, "c1")).end_batch()
+    result = run.add_record(event(1, "broken")).add_record(event(10, "c2")).run()
+    assert result.records("out") == [["k", "Ann"], ["k", "Bob"]]
+    assert result.counters["customers.fetched"] == 2
+    assert [late.value for late in result.late] == ["broken"]
+
+
+def test_the_lookup_keys_of_late_events_that_are_delivered_are_fetched(test_run: MakeRun) -> None:
+    run = test_run(job(Enriched(), late_events="deliver")).add_record(event(10, "c1")).end_batch()
+    assert run.add_record(event(1, "c2")).run().records("out") == [["k", "Ann"], ["k", "Bob"]]
+    with pytest.raises(AmadouError, match="cannot fetch the key 'broken': OSError: the service is broken"):
+        run.add_record(event(2, "broken")).run()
+
+
+class ReadsInTimer(Levels):
+    """Reads the answer for the key "c1" in a timer."""
+
+    levels = Lookup(levels_of, key=key_of)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        subject.set_timer(event.timestamp + timedelta(seconds=5))
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.out.collect(subject, [subject.key, self.levels.get(subject, "c1")])
+
+
+def test_in_a_test_run_a_timer_reads_the_lookup_results_that_events_of_its_own_key_need(test_run: MakeRun) -> None:
+    run = test_run(job(ReadsInTimer())).add_record(event(1, None, "a")).add_watermark(at(20))
+    run.add_record(event(21, "c1", "other")).add_record(event(22, "c1", "a"))
+    assert run.run().records("out") == [["a", 1]]
+
+
+@pytest.mark.parametrize(
+    ("needed", "why"),
+    [
+        pytest.param("c1", "no event of 'a' in the batch needs it, and a different worker may process", marks=on_spark),
+        ("c2", "only the keys that key= returns for the events of the batch are fetched"),
+    ],
+    ids=["c1", "c2"],
+)
+def test_in_a_test_run_a_timer_cannot_read_a_lookup_result_that_only_events_of_other_keys_need(
+    needed: str, why: str, test_run: MakeRun
+) -> None:
+    run = test_run(job(ReadsInTimer())).add_record(event(1, None, "a")).add_watermark(at(20))
+    run.add_record(event(21, needed, "other")).add_record(event(22, None, "a"))
+    with pytest.raises(CallbackError, match=f"LookupKeyError: the lookup levels has no answer for the key 'c1': {why}"):
+        run.run()
+
+
+def test_a_clock_that_is_set_back_does_not_extend_the_time_to_live_of_lookup_results(tmp_path: Path) -> None:
+    counted = CountedFetch(tmp_path)
+
+    class Cached(Enriched):
+        customers = Lookup(counted, key=key_of, ttl=timedelta(minutes=5))
+
+    lookups = Lookups(job(Cached()), Stopwatch())
+    for minute, calls in ((10, 1), (14.9, 1), (2, 2), (6.9, 2), (7, 3), (12, 4)):
+        lookups.now = int(minute * 60_000_000)
+        lookups.begin()
+        lookups.fetch({"customers": {"c1": None}})
+        assert len(counted.calls) == calls, minute
+
+
+def answer_of(key: str) -> Any:
+    return None if key == "nobody" else OSError("unavailable") if key == "c9" else Customer(key.upper())
+
+
+def test_a_test_run_accepts_a_function_of_the_key_in_place_of_the_service(test_run: MakeRun) -> None:
+    run = test_run(job(WithDeadLetters(), on_error="dead_letter"), lookups={"customers": answer_of})
+    result = run.add_records([event(second, key) for second, key in enumerate(("c1", "broken", "nobody", "c9"))]).run()
+    assert result.records("out") == [["k", "C1"], ["k", "BROKEN"], ["k", None]]
+    (dead_letter,) = result.dead_letters
+    assert dead_letter.error.endswith("the lookup customers cannot fetch the key 'c9': OSError: unavailable")
+
+
+@pytest.mark.parametrize("answers", [None, 17, "c1", ["c1"], [("c1", Customer("Ann"))]])
+def test_a_test_run_accepts_only_a_mapping_or_a_function_in_place_of_the_service(answers: Any) -> None:
+    problem = re.escape(
+        "lookups['customers']: the answers must be a mapping from keys to answers, or a function that "
+        f"returns the answer for a key, not {answers!r}"
+    )
+    with pytest.raises(ValueError, match=problem):
+        TestRun(job(Enriched()), lookups={"customers": answers})

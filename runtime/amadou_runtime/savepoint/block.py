@@ -1,13 +1,13 @@
 """The state of some keys in a form that does not depend on the store, on the engine or on the number of key groups."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import attrs
 import msgpack
 
 from amadou import Component, Key, KeyGroupState
-from amadou.engine import StateTable, pack, unpack, unpack_times
+from amadou.engine import StateTable, check_key, pack, unpack, unpack_stored, unpack_times
 from amadou.errors import SavepointError
 from amadou.event_time import from_micros
 from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
@@ -31,6 +31,9 @@ class HeldColumns(NamedTuple):
     keys: list[Key]
     times: list[int]
     values: list[bytes]
+
+
+_PLAIN_KEYS: Final = frozenset({str, bytes, int})
 
 
 @attrs.define
@@ -72,9 +75,14 @@ class Block:
 
     @classmethod
     def unpack(cls, first: int, last: int, keys: int, packed: bytes) -> "Block":
-        """Return the block from its packed content."""
-        tables, timers, held, group_states, structures = unpack(packed)
-        return cls(
+        """Return the block from its packed content.
+
+        :raises AmadouError: the content is not that of a block
+        :raises TypeError: likewise
+        :raises ValueError: likewise
+        """
+        tables, timers, held, group_states, structures = unpack_stored(packed)
+        block = cls(
             first,
             last,
             keys,
@@ -84,6 +92,13 @@ class Block:
             {name: group_state_of(*fields) for name, fields in group_states.items()},
             structures,
         )
+        of_groups = (state.keys for state in block.group_states.values())
+        of_held = (columns.keys for columns in block.held.values())
+        for found in (*(table.packed for table in block.tables.values()), block.timers[0], *of_held, *of_groups):
+            if not set(map(type, found)) <= _PLAIN_KEYS:
+                for key in found:
+                    check_key(key)
+        return block
 
     def all_keys(self) -> list[Key]:
         """Return the keys with state, timers or held events. For key-group state, only some keys may be known."""
@@ -135,11 +150,9 @@ def _append(columns: tuple[list[Any], ...], *row: Any) -> None:
         column.append(cell)
 
 
-def structure_of(name: str, structures: Known, block: Block) -> Structure | None:
-    """Return the last structure of a spec; `None` if it is not known."""
-    if name in structures:
-        return structures[name][-1]
-    return unpack(block.structures[name][-1]) if name in block.structures else None
+def structures_of(name: str, structures: Known, block: Block) -> list[Structure]:
+    """Return all structures that a spec has had, the last one last; none if they are not known."""
+    return structures[name] if name in structures else list(map(unpack, block.structures.get(name, ())))
 
 
 def block_of_key(group: KeyGroup, key: Key) -> list[Block]:

@@ -8,7 +8,7 @@ tells the type.
 
 import base64
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -42,8 +42,8 @@ def _seconds(value: timedelta) -> float | int | str:
     micros = value // MICROSECOND
     if micros % 1_000_000 == 0:
         return micros // 1_000_000
-    seconds = micros / 1_000_000
-    return seconds if _duration(seconds) == value else str(Decimal(micros).scaleb(-6))
+    seconds, exact = micros / 1_000_000, Decimal(micros).scaleb(-6)
+    return seconds if Decimal(str(seconds)) == exact else str(exact)
 
 
 def _duration(seconds: float | int | str) -> timedelta:
@@ -90,7 +90,7 @@ def to_tagged(value: Any) -> Any:
     if kind is list:
         return [to_tagged(item) for item in value]
     if kind is dict:
-        if all(type(key) is str and not key.startswith("$") for key in value):
+        if all(map(_is_plain_key, value)):
             return {key: to_tagged(item) for key, item in value.items()}
         return {"$map": [[to_tagged(key), to_tagged(item)] for key, item in value.items()]}
     for name, container in _CONTAINERS.items():
@@ -159,6 +159,8 @@ class _Type:
         if isinstance(description, str):
             return leaf(description, value) if description in (*_TO_JSON, *_PACKED) else other(value)
         ((kind, inner), *_) = description.items()
+        if kind in ("class", "dict") and isinstance(value, dict) and not all(map(_is_plain_key, value)):
+            return other(value)  # it would look like a tag, or has keys that JSON lacks
 
         def part(of: Any, item: Any) -> Any:
             return self.of(of)._converted(item, leaf, other)
@@ -177,11 +179,13 @@ class _Type:
         return other(value)
 
     def _of_union(self, members: Any, value: Any, part: Callable[[Any, Any], Any], other: Callable[[Any], Any]) -> Any:
+        typed = [of for _, of in members if of != "None"]
+        if len(typed) == 1 and value is not None:
+            return part(typed[0], value)
         if isinstance(value, dict) and value.keys() == {_MEMBER, _CONTENT}:
             member = dict(members).get(value[_MEMBER], _UNKNOWN)
             return {_MEMBER: value[_MEMBER], _CONTENT: part(member, value[_CONTENT])}
-        typed = [of for _, of in members if of != "None"]
-        return part(typed[0], value) if len(typed) == 1 and value is not None else other(value)
+        return other(value)
 
     def shown(self, encoded: Any) -> Any:
         """Return an encoded value as an object whose `repr` is that of the value."""
@@ -204,13 +208,19 @@ class _Type:
             )
             return _Shown(f"{inner.rpartition('.')[2]}({', '.join(parts)})")
         if kind == "union":
+            typed = [of for _, of in inner if of != "None"]
+            if len(typed) == 1 and encoded is not None:
+                return self.of(typed[0]).shown(encoded)
             if isinstance(encoded, dict) and encoded.keys() == {_MEMBER, _CONTENT}:
                 return self.of(dict(inner).get(encoded[_MEMBER], _UNKNOWN)).shown(encoded[_CONTENT])
-            typed = [of for _, of in inner if of != "None"]
-            return self.of(typed[0]).shown(encoded) if len(typed) == 1 and encoded is not None else encoded
+            return encoded
         if kind == "enum":
             return _Shown(f"{inner}({encoded!r})")
         return encoded
+
+
+def _is_plain_key(key: Any) -> bool:
+    return type(key) is str and not key.startswith("$")
 
 
 @attrs.frozen(repr=False)
@@ -254,7 +264,57 @@ _ANY: Final = _Type(_UNKNOWN, {})
 class StateFormat:
     """Converts the state of a spec.
 
-    :param structure: the spec's structure; `None` if it is not known
+    :param structures: all structures that the spec has had, the last one last; empty if they are not known. State has
+        the last structure of its version
+    """
+
+    def __init__(self, structures: Sequence[Structure]) -> None:
+        self._of = {structure["version"]: _VersionFormat(structure) for structure in structures}
+        self._last = _VersionFormat(structures[-1] if structures else None)
+
+    def _format(self, version: Any) -> "_VersionFormat":
+        return self._of.get(version, self._last)
+
+    def to_json(self, packed: bytes) -> dict[str, Any]:
+        """Return packed state as JSON: its ``value``; and ``version`` and ``written``, the times of the last writes, if
+        the spec has them.
+        """
+        try:
+            stored = _stored(packed)
+            return self._format(stored.version).to_json(stored)
+        except UNREADABLE:
+            return {"value": {"$msgpack": base64.b64encode(packed).decode()}}
+
+    def from_json(self, row: Mapping[str, Any]) -> bytes:
+        """Return the packed state of a row from `to_json`. A map may also be an object with its keys.
+
+        :raises NotReadableError: the row does not fit the spec
+        """
+        value, version = row["value"], row.get("version", 0)
+        if isinstance(value, dict) and value.keys() == {"$msgpack"}:
+            return _decoded(value["$msgpack"])
+        if type(version) is not int:
+            raise NotReadableError(f"the version {version!r} is not an integer")
+        return self._format(version).from_json(None if value == _NONE else value, version, row.get("written"))
+
+    def shown(self, packed: bytes) -> str:
+        """Return packed state as Python would show it, without the times of the last writes."""
+        try:
+            stored = _stored(packed)
+            return self._format(stored.version).shown(stored)
+        except UNREADABLE:
+            return repr(packed)
+
+
+def _stored(packed: bytes) -> Envelope:
+    stored = unpack_stored(packed)
+    return stored if type(stored) is Envelope else Envelope(0, False, stored)
+
+
+class _VersionFormat:
+    """Converts the state of a spec with a structure.
+
+    :param structure: the structure; `None` if it is not known
     """
 
     def __init__(self, structure: Structure | None) -> None:
@@ -266,24 +326,14 @@ class StateFormat:
         type_ = self._types.get(part, _ANY)
         return _ANY if type_.description == "codec" else type_
 
-    def to_json(self, packed: bytes) -> dict[str, Any]:
-        """Return packed state as JSON: its ``value``; and ``version`` and ``written``, the times of the last writes, if
-        the spec has them.
-        """
-        try:
-            version, has_ttl, encoded = self._stored(packed)
-            row: dict[str, Any] = {"version": version} if version else {}
-            if has_ttl:
-                encoded, times = self._without_times(encoded)
-                row["written"] = times
-            value = self._value_to_json(encoded)
-        except UNREADABLE:
-            return {"value": {"$msgpack": base64.b64encode(packed).decode()}}
+    def to_json(self, stored: Envelope) -> dict[str, Any]:
+        version, has_ttl, encoded = stored
+        row: dict[str, Any] = {"version": version} if version else {}
+        if has_ttl:
+            encoded, times = self._without_times(encoded)
+            row["written"] = times
+        value = self._value_to_json(encoded)
         return {"value": _NONE if value is None else value, **row}
-
-    def _stored(self, packed: bytes) -> Envelope:
-        stored = unpack_stored(packed)
-        return stored if type(stored) is Envelope else Envelope(0, False, stored)
 
     def _without_times(self, encoded: Any) -> tuple[Any, Any]:
         """Return encoded state without the times of the last writes, and these times as text."""
@@ -314,18 +364,8 @@ class StateFormat:
     def _is_packed_key(self) -> bool:
         return self._type("key").description not in ("str", "int", "float", "bool", "bytes", "datetime", _UNKNOWN)
 
-    def from_json(self, row: Mapping[str, Any]) -> bytes:
-        """Return the packed state of a row from `to_json`. A map may also be an object with its keys.
-
-        :raises NotReadableError: the row does not fit the spec
-        """
-        value = row["value"]
-        if isinstance(value, dict) and value.keys() == {"$msgpack"}:
-            return _decoded(value["$msgpack"])
-        value = None if value == _NONE else value
-        encoded, version, written = self._value_from_json(value), row.get("version", 0), row.get("written")
-        if not isinstance(version, int):
-            raise NotReadableError(f"the version {version!r} is not an integer")
+    def from_json(self, value: Any, version: int, written: Any) -> bytes:
+        encoded = self._value_from_json(value)
         if written is not None:
             encoded = self._with_times(encoded, written)
         return pack(Envelope(version, written is not None, encoded) if version or written is not None else encoded)
@@ -360,15 +400,9 @@ class StateFormat:
             return int(key)
         return pack(type_.from_json(key)) if self._is_packed_key else type_.from_json(key)
 
-    def shown(self, packed: bytes) -> str:
-        """Return packed state as Python would show it, without the times of the last writes."""
-        try:
-            _, has_ttl, encoded = self._stored(packed)
-            if has_ttl:
-                encoded, _ = self._without_times(encoded)
-            return repr(self._shown(encoded))
-        except UNREADABLE:
-            return repr(packed)
+    def shown(self, stored: Envelope) -> str:
+        encoded = self._without_times(stored.encoded)[0] if stored.has_ttl else stored.encoded
+        return repr(self._shown(encoded))
 
     def _shown(self, encoded: Any) -> Any:
         if self._kind == "MapSpec" and isinstance(encoded, dict):

@@ -17,8 +17,8 @@ from amadou.event_time import to_micros
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.core.state_schema import Known, Structure, described, is_of_reference, with_structures
-from amadou_runtime.savepoint.block import Block, structure_of
+from amadou_runtime.core.state_schema import Known, described, is_of_reference, with_structures
+from amadou_runtime.savepoint.block import Block, structures_of
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.readable import (
     NotReadableError,
@@ -54,7 +54,7 @@ def rows_of(blocks: Iterable[Block], structures: Known) -> Iterator[dict[str, An
             timers.setdefault(key, []).append([time_text(micros), tag])
         for name, table in block.tables.items():
             if name not in formats:
-                formats[name] = StateFormat(structure_of(name, structures, block))
+                formats[name] = StateFormat(structures_of(name, structures, block))
             for key, packed in table.packed.items():
                 row = {"key": to_tagged(key), "spec": name, **formats[name].to_json(packed)}
                 for field, times in (("expires", table.expires), ("next_timer", table.next_timers)):
@@ -93,10 +93,10 @@ class Importer:
         self._job = job
         known: Known = {} if base is None else base.structures
         self._known = known if job is None else with_structures(known, described(job))
-        self._structures = {name: of[-1] for name, of in self._known.items() if not is_of_reference(of[-1])}
+        self._structures = {name: of for name, of in self._known.items() if not is_of_reference(of[-1])}
         if base is not None and base.manifest.specs.keys() - self._structures.keys():
             self._structures = _structures_at_run_time(base) | self._structures
-        self._formats = {name: StateFormat(structure) for name, structure in self._structures.items()}
+        self._formats = {name: StateFormat(structures) for name, structures in self._structures.items()}
         self._groups = _GROUPS if base is None else base.manifest.key_groups
 
     def write(self, rows: Iterable[Mapping[str, Any]], watermark: datetime | None, directory: Path) -> Manifest:
@@ -192,8 +192,8 @@ class Importer:
                 table.expires[key] = change.expires
             if change.next_timer is not None:
                 table.next_timers[key] = change.next_timer
-            if "noun" in self._structures[name]:  # a component, whose structure is stored with its state
-                group.structures.setdefault(name, [pack(self._structures[name])])
+            if "noun" in self._structures[name][-1]:  # a component, whose structure is stored with its state
+                group.structures.setdefault(name, [pack(self._structures[name][-1])])
 
     def _stored(self, base: Savepoint) -> Iterator[tuple[int, KeyGroup]]:
         return base.groups_for(self._job, self._groups, range(self._groups), by_key=self._job is not None)
@@ -220,6 +220,6 @@ class Importer:
         return attrs.evolve(progress, clock={**progress.clock, "watermark": reached})
 
 
-def _structures_at_run_time(savepoint: Savepoint) -> dict[str, Structure]:
-    """Return the last structures of components that were created at run time, which only key groups know."""
-    return {name: unpack(of[-1]) for block in savepoint.blocks() for name, of in block.structures.items()}
+def _structures_at_run_time(savepoint: Savepoint) -> Known:
+    """Return the structures of components that were created at run time, which only key groups know."""
+    return {name: list(map(unpack, of)) for block in savepoint.blocks() for name, of in block.structures.items()}

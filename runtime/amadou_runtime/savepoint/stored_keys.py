@@ -10,13 +10,12 @@ from typing import Any, Final, Protocol
 import attrs
 
 from amadou import Component, Job, Key
-from amadou.engine import check_key, pack, unpack_all
+from amadou.engine import check_key, pack, unpack, unpack_stored
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros
 from amadou.text import shortened
-from amadou_runtime.core.failure import shown_state
 from amadou_runtime.core.state_schema import Known, shown_structure
-from amadou_runtime.savepoint.block import Block, by_subject, structure_of
+from amadou_runtime.savepoint.block import Block, by_subject, structures_of
 from amadou_runtime.savepoint.readable import StateFormat, to_tagged
 
 _TEXT_LENGTH: Final = 20_000
@@ -171,14 +170,15 @@ def key_state(key: Key, blocks: Iterable[Block], structures: Known, job: Job | N
         if part is None:
             continue
         for name, table in part.tables.items():
-            structure = structure_of(name, structures, part)
+            known = structures_of(name, structures, part)
+            form = StateFormat(known)
             packed, spec = table.packed[key], specs.get(name)
-            text = StateFormat(structure).shown(packed) if spec is None else repr(shown_state(spec, key, packed))
+            text = form.shown(packed) if spec is None else _shown_by(spec, key, packed, form)
             next_timer, expires = table.next_timers.get(key), table.expires.get(key)
             state[name] = SpecState(
-                "" if structure is None else shown_structure(structure),
+                shown_structure(known[-1]) if known else "",
                 text,
-                StateFormat(structure).to_json(packed),
+                form.to_json(packed),
                 None if next_timer is None else from_micros(next_timer),
                 None if expires is None else from_micros(expires),
             )
@@ -242,10 +242,18 @@ def find_key(state: StoredState, text: str, job: Job | None) -> KeyState | None:
     return None
 
 
+def _shown_by(spec: Any, key: Key, packed: bytes, form: StateFormat) -> str:
+    """Return packed state as its spec shows it, or as it is stored if the spec cannot read it."""
+    try:
+        return repr(spec.shown_stored(key, unpack(packed)))
+    except Exception:  # the job lacks a class, or the user's codec fails
+        return form.shown(packed)
+
+
 def _shown_value(packed: bytes) -> str:
     try:
-        return repr(unpack_all(packed)[0])
-    except Exception:  # an object of a class that cannot be imported
+        return repr(unpack_stored(packed))
+    except AmadouError:
         return repr(packed)
 
 

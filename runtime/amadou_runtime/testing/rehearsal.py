@@ -210,8 +210,7 @@ class _Reading:
                 result.fail(self._failure(name, key, packed, error))
 
     def _failure(self, name: str, key: Key, packed: bytes, error: Exception) -> Failure:
-        structures = self._savepoint.structures.get(name)
-        stored = StateFormat(structures[-1] if structures else None).shown(packed)
+        stored = StateFormat(self._savepoint.structures.get(name, ())).shown(packed)
         why = f"{type(error).__name__}: {error}"
         if isinstance(error, StateDecodeError):
             expected = getattr(error.type, "__qualname__", repr(error.type))
