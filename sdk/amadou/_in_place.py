@@ -5,9 +5,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
-
-import attrs
+from typing import Any, Final, NamedTuple, Protocol
 
 from amadou._codec import LEAVES
 from amadou._encoding import pack
@@ -25,32 +23,56 @@ class PartsState(Protocol):
     _spec: Any
 
     def _holds(self, at: Any, part: Any) -> bool:
-        """Return `True` if an encoded part is still in the state.
+        """Return `True` if a part is still in the state.
 
         :param at: where the part was: the encoded key of a map, the `id` of a list's part, or `None`
         """
+
+    def _content(self, part: Any) -> Any:
+        """Return the encoded value of a part."""
+
+    def _read(self, part: Any) -> Any:
+        """Return the value of a part."""
 
     def _assignment(self, at: Any) -> str:
         """Return the code that assigns a part, up to the equals sign."""
 
 
-@attrs.frozen(eq=False)
-class _Seen:
-    """A value that a callback has read or assigned.
-
-    :param part: its encoded part of the state
-    :param packed: the value at that time
-    """
+class _Seen(NamedTuple):
+    """A value that a callback has read or assigned, and its part of the state."""
 
     state: PartsState
     at: Any
     part: Any
     value: Any
-    packed: bytes
+    is_assigned: bool
 
     def has_changed(self) -> bool:
         """Return `True` if the value has been changed, and the change is not stored."""
-        return _packed(self.state, self.value) != self.packed and self.state._holds(self.at, self.part)
+        try:
+            now = self.state._spec.encode_part(self.value)
+        except Exception:  # also of a codec of the user
+            now = _Unfit
+        if now == self.state._content(self.part):
+            return False
+        return self._was(now) is False and self.state._holds(self.at, self.part)
+
+    def _was(self, now: Any) -> bool | None:
+        """Return `True` if the value had this encoded form when it was read or assigned. `None` if nobody knows, because
+        the form is different each time.
+        """
+        encode = self.state._spec.encode_part
+        if self.is_assigned:
+            return None if now is not _Unfit and encode(self.value) != now else False
+        try:
+            first, second = (pack(encode(self.state._read(self.part))) for _ in range(2))
+        except Exception:
+            return None
+        return (now is not _Unfit and pack(now) == first) if first == second else None
+
+
+class _Unfit:
+    """Stands for the encoded form of a value that does not fit the state."""
 
 
 class Watch:
@@ -60,13 +82,10 @@ class Watch:
         self._seen: dict[tuple[int, Any], list[_Seen]] = {}
 
     def add_read(self, state: PartsState, at: Any, part: Any, value: Any) -> None:
-        packed = _packed(state, value)
-        if packed is not None:
-            self._seen.setdefault((id(state), at), []).append(_Seen(state, at, part, value, packed))
+        self._seen.setdefault((id(state), at), []).append(_Seen(state, at, part, value, False))
 
     def add_assigned(self, state: PartsState, at: Any, part: Any, value: Any) -> None:
-        self.forget(state, at)
-        self.add_read(state, at, part, value)
+        self._seen[id(state), at] = [_Seen(state, at, part, value, True)]
 
     def forget(self, state: PartsState, at: Any) -> None:
         self._seen.pop((id(state), at), None)
@@ -80,14 +99,6 @@ class Watch:
             for seen in values:
                 if seen.has_changed():
                     raise InPlaceChangeError(seen.state._spec.name, seen.state._assignment(seen.at))
-
-
-def _packed(state: PartsState, value: Any) -> bytes | None:
-    """Return a value in packed form; `None` if it does not fit the state."""
-    try:
-        return pack(state._spec.encode_part(value))
-    except Exception:  # also of a codec of the user
-        return None
 
 
 @contextmanager

@@ -130,6 +130,9 @@ class ListState(MutableSequence[T]):
     def _holds(self, at: int, part: Any) -> bool:
         return any(each is part for each in self._encoded)
 
+    def _content(self, part: Any) -> Any:
+        return part
+
     def _assignment(self, at: int) -> str:
         index = next((index for index, part in enumerate(self._seen()) if id(part) == at), "index")
         return f"self.{self._spec.name}.state_for(subject)[{index}]"

@@ -167,6 +167,9 @@ class MapState(MutableMapping[K, V]):
     def _holds(self, at: Any, part: Any) -> bool:
         return self._encoded.get(at) is part
 
+    def _content(self, part: Any) -> Any:
+        return part
+
     def _assignment(self, at: Any) -> str:
         return f"self.{self._spec.name}.state_for(subject)[{self._key_of(at)!r}]"
 

@@ -72,6 +72,9 @@ class ExpiringParts(ExpiringState):
         self._since = NEVER  # type: ignore[misc]
         """No part was written before this time."""
 
+    def _content(self, part: Any) -> Any:
+        return part[1]
+
     def _sees_all(self) -> bool:
         """Return `True` if no part has expired."""
         if self._since <= self._expired_at:

@@ -72,6 +72,9 @@ class ValueState(Generic[T]):
     def _holds(self, at: None, encoded: Any) -> bool:
         return encoded is (self._visible() if self.exists else self._spec.default_encoded)
 
+    def _content(self, encoded: Any) -> Any:
+        return encoded
+
     def _visible(self) -> Any:
         """Return the encoded value that the callback sees."""
         return self._encoded
