@@ -25,6 +25,7 @@ from amadou_plugins.aggregates import Max, Sum
 from amadou_plugins.windows import CountWindow, SessionWindow, TumblingWindow, Window
 from amadou_runtime import TestResult, TestRun
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.readable import NotReadableError, StateFormat
 
 STORED = Path(__file__).parents[1] / "stored"
 in_both_formats = pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -476,3 +477,22 @@ def test_an_import_of_a_timedelta_that_is_out_of_range_is_an_error(tmp_path: Pat
         done = amadou("state", "import", str(file), str(tmp_path / "new"), "--into", str(savepoint))
         assert (done.exit_code, isinstance(done.exception, SystemExit)) == (1, True), value
         assert "row 1 cannot be imported" in " ".join(done.output.split()), value
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (list[int], [1, "x"]),
+        (dict[str, int], {"a": None}),
+        (tuple[int, str], [1]),
+        (Item, {"name": 5}),
+        (Item | None, 3),
+        (str | int, 1.5),
+        (bytes, {"$datetime": "2025-01-01T00:00:00+00:00"}),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_type_is_refused(type_: Any, value: Any) -> None:
+    structure = ValueSpec(type_, name="value").structure()
+    with pytest.raises(NotReadableError, match="is not of the type"):
+        StateFormat([structure]).from_json({"value": value})

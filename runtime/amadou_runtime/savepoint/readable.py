@@ -19,8 +19,10 @@ import attrs
 from amadou.engine import Envelope, StoredObject, pack, unpack_stored
 from amadou.errors import AmadouError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
+from amadou.text import shortened
 from amadou_runtime.core.state_schema import Structure
 
+_SHOWN: Final = 200
 _MEMBER, _CONTENT = "_type", "_value"
 """Keys with which a union stores the name of the member and its value."""
 
@@ -75,6 +77,16 @@ _FROM_JSON: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 _PACKED: Final = ("Any", "list", "dict", "tuple", "set", "frozenset")
 """Types whose values are stored in packed form inside the state: `Any`, and containers without item types."""
+_ENCODED_AS: Final[Mapping[str, tuple[type, ...]]] = {
+    **{name: (type_,) for name, (type_, _) in _TO_JSON.items()},
+    **dict.fromkeys(_PACKED, (bytes,)),
+    "float": (float, int),
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "None": (type(None),),
+}
+"""For each type without parts: the types of its encoded values."""
 _NONE: Final = {"$None": None}
 """The value `None` in a row: the value `null` removes state."""
 _UNKNOWN: Final = "unknown"
@@ -152,7 +164,45 @@ class _Type:
 
         :raises NotReadableError: the JSON value does not fit the type
         """
-        return self._converted(value, _leaf_from_json, from_tagged)
+        encoded = self._converted(value, _leaf_from_json, from_tagged)
+        if not self._fits(encoded):
+            raise NotReadableError(f"{shortened(repr(value), _SHOWN)} is not of the type {self._name()}")
+        return encoded
+
+    def _fits(self, encoded: Any) -> bool:
+        """Return `True` if an encoded value is of the type, as far as its structure tells."""
+        description = self.description
+        if isinstance(description, str):
+            return description not in _ENCODED_AS or type(encoded) in _ENCODED_AS[description]
+        ((kind, inner), *_) = description.items()
+        if kind in _CONTAINERS or kind == "list":
+            return type(encoded) is list and all(map(self.of(inner)._fits, encoded))
+        if kind == "fixed":
+            return (
+                type(encoded) is list
+                and len(encoded) == len(inner)
+                and all(self.of(of)._fits(part) for of, part in zip(inner, encoded, strict=True))
+            )
+        if kind == "dict":
+            return type(encoded) is dict and all(map(self.of(inner[1])._fits, encoded.values()))
+        if kind == "class":
+            return type(encoded) is dict and all(
+                self.of(of)._fits(encoded[name]) if name in encoded else not is_needed
+                for name, (of, is_needed) in self.classes[inner].items()
+            )
+        if kind in ("enum", "literal"):
+            known = description["values"] if kind == "enum" else inner
+            return bool(description.get("open")) or [_type_name(encoded), repr(encoded)] in known
+        if type(encoded) is dict and encoded.keys() == {_MEMBER, _CONTENT} and encoded[_MEMBER] in dict(inner):
+            return self.of(dict(inner)[encoded[_MEMBER]])._fits(encoded[_CONTENT])
+        return any(self.of(of)._fits(encoded) for _, of in inner)
+
+    def _name(self) -> str:
+        """Return a readable name of the type."""
+        if isinstance(self.description, str):
+            return self.description
+        ((kind, inner), *_) = self.description.items()
+        return str(inner) if kind in ("class", "enum") else str(kind)
 
     def _converted(self, value: Any, leaf: Callable[[str, Any], Any], other: Callable[[Any], Any]) -> Any:
         description = self.description
@@ -217,6 +267,10 @@ class _Type:
         if kind == "enum":
             return _Shown(f"{inner}({encoded!r})")
         return encoded
+
+
+def _type_name(value: Any) -> str:
+    return "None" if value is None else type(value).__name__
 
 
 def _is_plain_key(key: Any) -> bool:

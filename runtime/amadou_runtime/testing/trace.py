@@ -182,10 +182,12 @@ class Trace:
         def observed(*arguments: Any) -> Any:
             subject, callback, timestamp, value = call(*arguments)
             before = self._begin(subject, callback, timestamp, value)
-            with watched() as watch:
-                returned = function(*arguments)
             if type(batch_of(subject).handler).check_in_place:
+                with watched() as watch:
+                    returned = function(*arguments)
                 self._check(watch)
+            else:
+                returned = function(*arguments)
             self._end(subject, before)
             return returned
 
