@@ -265,6 +265,18 @@ def test_rehearsing_with_records_compares_the_outputs_of_the_old_and_the_new_cod
     assert "not two" in shown
 
 
+def test_rehearsing_code_that_cannot_continue_says_so_once_and_compares_no_outputs(shop: Path, records: Path) -> None:
+    changed = ("TumblingWindow(size=timedelta(hours=1)", "TumblingWindow(size=timedelta(hours=2)")
+    code, shown = rehearsed(
+        shop, lambda text: text.replace(*changed), "--records", "records.jsonl", "--old", "bazaar.py"
+    )
+    assert code == 1
+    assert shown.count("The job would not start: the stored state does not fit the specs of 'shop'") == 1
+    assert "8 cannot be read:" in shown
+    assert "The outputs for records.jsonl were not compared, since the new code cannot continue." in shown
+    assert "processing" not in shown
+
+
 def test_the_old_code_of_a_rehearsal_can_be_a_git_revision(shop: Path, records: Path) -> None:
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
     (shop / "new").mkdir()

@@ -17,7 +17,7 @@ from amadou.errors import AmadouError, LoadError, SavepointError, StateDecodeErr
 from amadou.text import qualified
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.keying import Keying, key_event_of
-from amadou_runtime.core.state_schema import shown_structure
+from amadou_runtime.core.state_schema import described, misfits, shown_structure
 from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.fitting import check_fits, check_stages
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
@@ -122,6 +122,10 @@ def rehearse(savepoint: Savepoint, job: Job, on_keys: Callable[[int], None] = la
         reading.read(block)
         on_keys(block.keys)
     reading.read_references()
+    for misfit in misfits(savepoint.structures, described(job)):
+        found = result.specs[misfit.name]
+        if found.entries and not found.failed:
+            found.note = "cannot be read: see below"
     if result.of_handler and not job.has_timers:
         problem = f"{result.of_handler:,} timers are pending, but {type(job.handler).__name__} has no on_timer_expired"
         result.problems.append(problem)
