@@ -33,10 +33,18 @@ def _copied(value: Any) -> Any:
         parts: Any = value
     else:
         names = _frozen_fields(kind)  # type: ignore[arg-type] # mypy looks for the hash of a value
-        if names is None:
+        if names is None or len(getattr(value, "__dict__", ())) > len(names):
             return deepcopy(value)
         parts = [getattr(value, name, None) for name in names]
     return value if all(type(part) in IMMUTABLE or _copied(part) is part for part in parts) else deepcopy(value)
+
+
+def copied_if_possible(value: Any) -> Any:
+    """Return a copy of a value, or the value itself if a part of it cannot be copied."""
+    try:
+        return copied(value)
+    except Exception:
+        return value
 
 
 @lru_cache(maxsize=1024)
@@ -46,9 +54,10 @@ def _frozen_fields(kind: type) -> tuple[str, ...] | None:
         return ()
     if not has_fields(kind):
         return None
+    own = vars(kind)  # a subclass can have other attributes
     is_frozen = (
-        is_named_tuple(kind)
-        or getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
-        or getattr(kind.__setattr__, "__name__", "") == "_frozen_setattrs"  # attrs
+        ("_fields" in own and is_named_tuple(kind))
+        or getattr(own.get("__dataclass_params__"), "frozen", False)
+        or ("__attrs_attrs__" in own and getattr(kind.__setattr__, "__name__", "") == "_frozen_setattrs")
     )
     return tuple(field.name for field in fields_of(kind)) if is_frozen else None

@@ -58,8 +58,8 @@ class _Seen(NamedTuple):
         return self._was(now) is False and self.state._holds(self.at, self.part)
 
     def _was(self, now: Any) -> bool | None:
-        """Return `True` if the value had this encoded form when it was read or assigned. `None` if nobody knows, because
-        the form is different each time.
+        """Return `True` if the value had this encoded form when it was read or assigned; `None` if that is not known,
+        because the form is different each time.
         """
         encode = self.state._spec.encode_part
         if self.is_assigned:

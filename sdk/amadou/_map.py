@@ -362,7 +362,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
             if self.scalar_key is not None:
                 self.encode_key, self.decode_key = keys.encode, keys.decode
             elif self._key_codec is None and self.key_type is cast("Any", float):
-                self.encode_key, self.decode_key = lambda key: _one_form(keys.encode(key)), keys.decode
+                self.encode_key, self.decode_key = partial(_float_key, keys.encode), keys.decode
             else:
                 self.encode_key = partial(_packed_key, keys.encode, self.key_type)
                 self.decode_key = lambda encoded: keys.decode(unpack(encoded))
@@ -404,9 +404,15 @@ def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
         raise EncodeError(key, type_, TOO_DEEP) from error
 
 
+def _float_key(encode: Callable[[Any], float], key: Any) -> float:
+    return key or 0.0 if type(key) is float and key == key else _one_form(encode(key))
+
+
 def _one_form(key: Any) -> Any:
     """Return the canonical form of a key or an encoded key so that equal keys have equal packed bytes."""
     kind = type(key)
+    if kind is str or kind is int or kind is bytes:
+        return key
     if kind is float:
         if key != key:
             raise EncodeError(key, float, "NaN cannot be a key, because it is not equal to itself")

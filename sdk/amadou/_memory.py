@@ -2,7 +2,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amadou._connector import BufferingWriter, Sink, SinkBatch, SinkWriter, Source
-from amadou._copying import copied
+from amadou._copying import copied_if_possible
 from amadou._encoding import pack, unpack
 from amadou.errors import AmadouError, SourceError
 from amadou.paths import local_path
@@ -32,7 +32,7 @@ class MemorySource(Source):
 
     def read_from(self, position: Any) -> tuple[list[tuple[str, list[Any]]], int]:
         """Return the remaining records; the position is the number of records read."""
-        return [("", [_own(record) for record in self._records[position or 0 :]])], len(self._records)
+        return [("", list(map(copied_if_possible, self._records[position or 0 :])))], len(self._records)
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         directory = local_directory(checkpoint, "MemorySource") / "memory" / name
@@ -111,14 +111,6 @@ def _packed(record: Any, number: int) -> bytes:
         return pack(record)
     except AmadouError as error:
         raise SourceError(f"record {number} of a MemorySource cannot be stored in the checkpoint: {error}") from error
-
-
-def _own(record: Any) -> Any:
-    """Return a copy of a record, which `key_event` may change, or the record itself if it cannot be copied."""
-    try:
-        return copied(record)
-    except Exception:
-        return record
 
 
 def local_directory(checkpoint: str, source: str) -> "Path":

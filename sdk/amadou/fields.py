@@ -2,7 +2,7 @@
 
 import dataclasses
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import attrs
 from typing_extensions import NotRequired, ReadOnly, Required, is_typeddict
@@ -51,9 +51,9 @@ def items_of(type_: Any) -> dict[str, tuple[Any, bool]]:
     items = {}
     for name, hint in get_type_hints(class_, include_extras=True).items():
         is_required = name in class_.__required_keys__
-        while get_origin(hint) in (Required, NotRequired, ReadOnly):
+        while get_origin(hint) in (Annotated, Required, NotRequired, ReadOnly):
             is_required = {Required: True, NotRequired: False}.get(get_origin(hint), is_required)
-            (hint,) = get_args(hint)
+            hint = get_args(hint)[0]
         items[name] = (_with_arguments(hint, given), is_required)
     return items
 

@@ -37,9 +37,10 @@ def make_directory(path: Path) -> None:
         raise PlatformError(f"{DIRECTORY_MODE} must be the permissions of a directory, such as 750, not {given!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        path.mkdir()
+        path.mkdir(0o700)
     except FileExistsError:
         if not path.is_dir():
             raise
     else:
-        path.chmod(int(given, 8))  # the mode of mkdir is restricted by the umask
+        if given not in ("700", "0700"):
+            path.chmod(int(given, 8))  # the mode of mkdir is restricted by the umask

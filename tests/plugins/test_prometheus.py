@@ -387,8 +387,9 @@ def test_the_plugin_on_the_page_on_metrics_works(capsys: pytest.CaptureFixture[s
         ("[::1]:{port}", 200),
         ("metrics.internal", 200),
         ("metrics.internal:{port}", 200),
-        ("127.0.0.1", 421),
+        ("localhost:9000", 200),
         ("192.0.2.1:{port}", 421),
+        ("amadou-job:{port}", 421),
         ("attacker.example:{port}", 421),
         ("", 421),
     ],
@@ -398,9 +399,19 @@ def test_metrics_are_not_served_under_other_host_names(host: str, status: int) -
 
 
 @pytest.mark.parametrize(
-    ("host", "status"), [("192.0.2.1:{port}", 200), (f"{socket.gethostname()}:{{port}}", 200), ("other:{port}", 421)]
+    ("host", "status"),
+    [
+        ("192.0.2.1:{port}", 200),
+        ("[2001:db8::1]:80", 200),
+        (f"{socket.gethostname()}:{{port}}", 200),
+        ("amadou-job:{port}", 200),
+        ("amadou.default.svc:{port}", 200),
+        ("attacker.example:{port}", 421),
+        ("192.0.2.1.attacker.example:{port}", 421),
+        ("a:b:c", 421),
+    ],
 )
-def test_an_open_endpoint_serves_numeric_addresses_and_the_names_of_its_machine(host: str, status: int) -> None:
+def test_an_open_endpoint_serves_addresses_and_names_that_nobody_can_register(host: str, status: int) -> None:
     assert status_for(host, PrometheusEndpoint(0, "0.0.0.0")) == status
 
 

@@ -60,7 +60,7 @@ class Server:
         app = Access(
             application(runs, acts=acts, time_limit=time_limit),
             token,
-            Hosts(host, port),
+            Hosts(host, port=port),
             port,
             actions=ACTIONS if acts else (),
         )

@@ -22,7 +22,8 @@ class PrometheusEndpoint:
     :param port: port to listen on; `0` to listen on any free port
     :param address: address or host name of this machine to listen on; ``"0.0.0.0"`` to listen on all IPv4 addresses
     :param hosts: host names under which Prometheus reads the metrics, apart from those of this machine. Requests under
-        other names are refused, except for numeric addresses if other machines can connect
+        other names are refused, except for numeric addresses, and names such as those of services in a cluster, if
+        other machines can connect
     :ivar url: URL of the metrics while a job with this plugin is running; otherwise `None`
     :raises ValueError: the port is not between 0 and 65535
     """
@@ -112,7 +113,7 @@ class PrometheusEndpoint:
             where = f"{self._address}:{self._port}: use a different port or address"
             raise AmadouError(f"metrics cannot be served on {where} ({error.strerror})") from error
         address, port = self._server.server_address[:2]
-        self._server.set_app(_answering(self._server.get_app(), Hosts(self._address, port, self._hosts)))
+        self._server.set_app(_answering(self._server.get_app(), Hosts(self._address, self._hosts)))
         self.url = f"http://{in_url(address)}:{port}/metrics"
 
     def _end(self, run: Run) -> None:
@@ -147,6 +148,6 @@ def _answering(app: Any, hosts: Hosts) -> Any:
         if environ.get("HTTP_HOST", "") in hosts:
             return app(environ, start_response)
         start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
-        return [b"The host name of this address is not known: name it in PrometheusEndpoint(hosts=[...]).\n"]
+        return [b"This host name is not known: name it with --metrics-name or PrometheusEndpoint(hosts=[...]).\n"]
 
     return answering

@@ -113,6 +113,14 @@ def run_job(
             "metrics, without a login.",
         ),
     ] = None,
+    metrics_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A host name under which the metrics are read, apart from those of this machine. Numeric addresses "
+            "and names of services in a cluster need not be named. Can be repeated.",
+        ),
+    ] = None,
     console: Annotated[
         bool, typer.Option("--console", help="Serve web pages about the run, on this machine, while the job runs.")
     ] = False,
@@ -194,7 +202,7 @@ def run_job(
             sinks,
             [
                 *(plugin or ()),
-                *_endpoint(metrics_port, metrics_host),
+                *_endpoint(metrics_port, metrics_host, metrics_name or ()),
                 *_console(console, console_port, console_host, actions=console_actions),
             ],
         )
@@ -218,15 +226,16 @@ def run_job(
         logs.show_summary(summary)
 
 
-def _endpoint(port: int | None, host: str | None) -> list[Any]:
+def _endpoint(port: int | None, host: str | None, names: Sequence[str]) -> list[Any]:
     """Return a list with the plugin that serves metrics on a port; empty if no port is set."""
     if port is None:
-        if host is not None:
-            raise typer.BadParameter("--metrics-host needs --metrics-port")
+        for option, value in (("--metrics-host", host), ("--metrics-name", names)):
+            if value:
+                raise typer.BadParameter(f"{option} needs --metrics-port")
         return []
     from amadou_plugins.metrics import PrometheusEndpoint
 
-    return [PrometheusEndpoint(port, host or "127.0.0.1")]
+    return [PrometheusEndpoint(port, host or "127.0.0.1", hosts=names)]
 
 
 def _console(wanted: bool, port: int | None, host: str | None, *, actions: bool) -> list[Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import inspect
+import itertools
 import threading
 import time
 from collections import OrderedDict, deque
@@ -21,6 +22,8 @@ Fetch: TypeAlias = Callable[[list[Any]], Any]
 _PAUSE: Final = 0.05
 """Seconds before the first retry; each further retry waits twice as long."""
 _SHOWN: Final = 200
+_MOST_COMPARED: Final = 1_000
+"""Maximum number of answers whose keys are compared with the key of a missing answer."""
 _GRACE: Final = 5.0
 """Default for `grace`; see `fetched`."""
 
@@ -50,10 +53,11 @@ def _checked(answer: Any, keys: list[Any]) -> dict[Any, Any]:
         shown = shown_value(answer, _SHOWN)
         raise LookupAnswerError(f"the function must return a mapping from keys to answers, not {shown}")
     answers = {key: answer.get(key) for key in keys}
-    types = set(map(type, keys))
-    for other in answer:
-        if type(other) not in types and other not in answers:
-            asked, named = (f"{shown_value(key, _SHOWN)} ({type(key).__name__})" for key in (keys[0], other))
+    types = {type(None), *map(type, keys)}
+    missing = next((key for key in keys if key not in answer), None)
+    for other in () if missing is None else itertools.islice(answer, _MOST_COMPARED):
+        if type(other) not in types:
+            asked, named = (f"{shown_value(key, _SHOWN)} ({type(key).__name__})" for key in (missing, other))
             why = f"the function was asked for {asked}, and answered for {named}"
             raise LookupAnswerError(f"{why}: return the keys as they were passed")
     return answers

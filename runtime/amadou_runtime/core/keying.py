@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
-from amadou import Filtered, Job, KeyedEvent, Source, TableSource, check_ran, copied
-from amadou.engine import FedSource, callbacks_of, check_key, pack
+from amadou import Filtered, Job, KeyedEvent, Source, TableSource, check_ran
+from amadou.engine import FedSource, callbacks_of, check_key, copied_if_possible, pack
 from amadou.errors import (
     AmadouError,
     CallbackError,
@@ -62,17 +62,16 @@ class _Failed:
     """
 
     found: list[tuple[int, Any, Any]] = attrs.field(factory=list)
-    others: list[tuple[int, Any, Any]] = attrs.field(factory=list)
+    others: list[tuple[Any, Any]] = attrs.field(factory=list)
 
-    def add(self, record: Any, letter: Any, at: int | None = None) -> None:
-        self.found.append((self._next if at is None else at, record, letter))
+    def add(self, record: Any, letter: Any) -> None:
+        self.found.append((len(self.found) + len(self.others), record, letter))
 
-    def add_other(self, record: Any, returned: Any) -> None:
-        self.others.append((self._next, record, returned))
-
-    @property
-    def _next(self) -> int:
-        return len(self.found) + len(self.others)
+    def placed(self) -> Iterator[tuple[int, tuple[Any, Any]]]:
+        """Yield the other records with their positions."""
+        failed = {at for at, _, _ in self.found}
+        places = (at for at in range(len(self.found) + len(self.others)) if at not in failed)
+        return zip(list(places), self.others, strict=True)
 
     def of(self, keyed: KeyedRecords) -> KeyedRecords:
         """Return keyed records together with those that failed."""
@@ -82,7 +81,7 @@ class _Failed:
         )
 
 
-_CONSTANT: Final = (bytes, str, tuple)
+_CONSTANT: Final = frozenset({bytes, str})
 """Types of records that `key_event` cannot change."""
 POSITIONS: Final = 1 << 32
 """Number of positions; see `key_position`."""
@@ -216,7 +215,8 @@ class Keying:
             return None
         with callbacks_of(self._of):
             self.stopwatch.turn("key_event")
-            columns = self._key_batch(records if isinstance(records[0], _CONSTANT) else [*map(_spared, records)])
+            are_constant = set(map(type, records)) <= _CONSTANT
+            columns = self._key_batch(records if are_constant else [*map(copied_if_possible, records)])
             self.stopwatch.turn()
             if columns is None:
                 return None
@@ -246,11 +246,11 @@ class Keying:
 
     def _which_pack(self, failed: "_Failed") -> Iterator[Any]:
         """Yield what `key_event` returned for the records whose events can be packed. The others have failed."""
-        for at, record, returned in failed.others:
+        for at, (record, returned) in failed.placed():
             try:
                 self._pack_groups({0: [part for event in returned for part in event]} if type(returned) is list else {})
             except CallbackError as error:
-                failed.add(record, self._letter(record, error), at)
+                failed.found.append((at, record, self._letter(record, error)))
                 continue
             yield returned
 
@@ -273,13 +273,17 @@ class Keying:
         newest = FIRST_TIME
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
         by_key: dict[Any, list[Any]] = {}
+        spares = failed is not None  # a dead letter has the record as it was read
         self.stopwatch.turn("key_event")
         for record in records:
             events: Any = None
             event: Any = None
             returned: Any = None
             try:
-                events = returned = key_event(_spared(record))
+                if spares and type(record) not in _CONSTANT:
+                    events = returned = key_event(copied_if_possible(record))
+                else:
+                    events = returned = key_event(record)
                 if type(events) is KeyedEvent:
                     events = [events]
                 elif events is None:
@@ -287,7 +291,7 @@ class Keying:
                 elif type(events) is Filtered:
                     newest = max(newest, _filtered_time(events, limit))
                     if failed is not None:
-                        failed.add_other(record, events)
+                        failed.others.append((record, events))
                     continue
                 elif failed is not None:
                     events = list(events)
@@ -319,7 +323,7 @@ class Keying:
                         del by_key[other.key][-3:]
             else:
                 if failed is not None:
-                    failed.add_other(record, events)
+                    failed.others.append((record, events))
         self.stopwatch.turn()
         return by_group, None if newest is FIRST_TIME else to_micros(newest)
 
@@ -428,18 +432,6 @@ class Keying:
                 f"key_event must return a KeyedEvent, an iterable of them, Filtered(time) or None, not {why}"
             )
         return _time_error(event) or error
-
-
-def _spared(record: Any) -> Any:
-    """Return a copy of a record that `key_event` may change: an error, a dead letter and a further call of `key_event`
-    have the record as it was read.
-    """
-    if isinstance(record, _CONSTANT):
-        return record
-    try:
-        return copied(record)
-    except Exception:  # it has a part that cannot be copied
-        return record
 
 
 def _time_error(given: KeyedEvent[Any] | Filtered) -> Exception | None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import attrs
 
 from amadou import Component, Job, Key
-from amadou.engine import StateTable
+from amadou.engine import StateTable, copied_if_possible
 from amadou.errors import VectorizedPathError
 from amadou.text import shown_error
 from amadou_runtime.core.failure import callback_error, shown_traceback
@@ -21,7 +21,7 @@ from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.core.vectorized import batch_keying
 from amadou_runtime.testing.difference import first_difference
 from amadou_runtime.testing.in_place import class_attributes_checked
-from amadou_runtime.testing.scripted import ScriptedEvent, copy_of_record, scripted
+from amadou_runtime.testing.scripted import ScriptedEvent, scripted
 from amadou_runtime.testing.trace import Trace
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class CheckedKeying(Keying):
         if in_runs is None or any(type(record) is ScriptedEvent for record in records):  # only in test runs
             return self.per_record(records, now)
         reference = _outcome(lambda: self.per_record(records, now))
-        vectorized = _outcome(lambda: in_runs.vectorized([*map(copy_of_record, records)], now))
+        vectorized = _outcome(lambda: in_runs.vectorized([*map(copied_if_possible, records)], now))
         _compare("key_event", vectorized, reference, KeyedRecords._asdict)
         return _result(reference)
 

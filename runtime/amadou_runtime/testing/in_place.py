@@ -9,6 +9,8 @@ from amadou import Handler
 from amadou.errors import HandlerAttributeError, VectorizedPathError
 
 _VALUES: Final = frozenset({str, int, float, bool, bytes})
+_LARGE: Final = 1_000
+"""Number of items above which a container is compared by its length only, such as a table of constants."""
 
 
 @contextmanager
@@ -52,6 +54,8 @@ def _form(value: Any) -> Any:
     """
     if type(value) in _VALUES:
         return type(value), value
+    if isinstance(value, dict | list | deque | tuple | set) and len(value) > _LARGE:
+        return "large", id(value), len(value)
     try:
         if isinstance(value, dict):
             return "dict", [(key, _part(part)) for key, part in value.items()]

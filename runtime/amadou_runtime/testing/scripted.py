@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from amadou import KeyedEvent, copied
+from amadou import KeyedEvent
+from amadou.engine import copied_if_possible
 
 
 class ScriptedEvent:
@@ -18,12 +19,4 @@ class ScriptedEvent:
 
 def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wrap a `key_event` function: it receives a copy of each record, and is not called for a `ScriptedEvent`."""
-    return lambda record: record.event if type(record) is ScriptedEvent else key_event(copy_of_record(record))
-
-
-def copy_of_record(record: Any) -> Any:
-    """Return a copy of a record, or the record itself if it cannot be copied."""
-    try:
-        return copied(record)
-    except Exception:
-        return record
+    return lambda record: record.event if type(record) is ScriptedEvent else key_event(copied_if_possible(record))

@@ -10,7 +10,7 @@ import attrs
 
 from amadou import Codec, DeadLetter, Job, Key, MemorySink, SinkBatch, Subject
 from amadou.engine import DEAD_LETTERS, pack, sum_counts, unpack
-from amadou.errors import CheckpointError
+from amadou.errors import AmadouError, CheckpointError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.packed_group import PackedGroup, packed_group
@@ -230,7 +230,7 @@ class StageRun:
             self._references = next(iter(references), {})
             self.watermark.load(watermark)
             self._letters, self._read = LetterCount(**letters), set(read)
-        except (ValueError, TypeError, KeyError) as error:
+        except (AmadouError, ValueError, TypeError, KeyError) as error:
             raise ValueError(f"the snapshot cannot be read: create it again with this release ({error})") from error
         if name != self.job.name:
             raise CheckpointError("of the snapshot", f"it belongs to the job {name!r}, not to {self.job.name!r}")

@@ -470,7 +470,7 @@ class TestRun:
         if self._job.stages:
             try:
                 kind, snapshots = unpack(snapshot)
-            except (ValueError, TypeError):
+            except (AmadouError, ValueError, TypeError):
                 kind = None
             if kind != _STAGES:
                 raise ValueError("the snapshot is not that of a job with several stages, or cannot be read")
