@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import orjson
 
 from amadou import Job
 from amadou.engine import DEAD_LETTERS, unpack
-from amadou.errors import AmadouError, LoadError
+from amadou.errors import LoadError
+from amadou.event_time import from_micros
+from amadou_runtime.core.documents import UNREADABLE, structured
 from amadou_runtime.core.stages import stage_named
 
 
@@ -28,6 +31,39 @@ class Letter:
     line: bytes
     fields: Mapping[str, Any]
     packed: Mapping[str, Any]
+
+
+@attrs.frozen
+class _Fields:
+    """The fields that every dead letter has."""
+
+    job: str
+    handler: str
+    callback: str
+    error: str
+    traceback: str
+    source: str | None
+    timestamp: str | None
+    tag: str | None
+    packed: str
+
+
+def _check_packed(packed: Any) -> None:
+    """Check the form of a dead letter's state and timers.
+
+    :raises Exception: they have another form
+    """
+    for name in ("key", "record", "state", "timers", "next_timers"):
+        packed[name]
+    for micros, tag in packed["timers"]:
+        from_micros(micros), str(tag)
+    for of, type_ in ((packed["state"], bytes), (packed["next_timers"], int)):
+        if not all(type(name) is str and type(part) is type_ for name, part in of.items()):
+            raise TypeError("its state has another form")
+    if packed.get("call") is not None:
+        name, arguments, micros = packed["call"][:3]
+        if type(name) is not str or type(arguments) is not list or type(micros) not in (int, type(None)):
+            raise TypeError("its call has another form")
 
 
 def read_letters(
@@ -95,15 +131,18 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
     for number, text in enumerate(lines, start=line or 1):
         try:
             fields = orjson.loads(text)
-            for field in ("job", "handler", "callback", "error", "traceback", "source", "timestamp", "tag"):
-                fields[field]
-        except (ValueError, KeyError, TypeError) as error:
+            structured(_Fields, {name: fields[name] for name in attrs.fields_dict(_Fields)})
+            for name in ("timestamp", "watermark"):
+                if fields.get(name) is not None:
+                    datetime.fromisoformat(fields[name])
+        except UNREADABLE as error:
             raise LoadError(str(file), f"line {number} is not a dead letter ({error!r})") from error
         if prepare is not None:
             prepare(fields)
             prepare = None
         try:
             letter = Letter(text, fields, unpack(base64.b64decode(fields["packed"])))
-        except (ValueError, KeyError, TypeError, AmadouError) as error:
+            _check_packed(letter.packed)
+        except UNREADABLE as error:
             raise LoadError(str(file), f"the data in line {number} cannot be unpacked ({error!r})") from error
         yield letter

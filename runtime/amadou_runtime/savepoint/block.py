@@ -10,6 +10,7 @@ from amadou import Component, Key, KeyGroupState
 from amadou.engine import StateTable, check_key, pack, unpack, unpack_stored, unpack_times
 from amadou.errors import SavepointError
 from amadou.event_time import from_micros
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group, key_position
 from amadou_runtime.core.packed_group import PackedGroup, group_state_fields, group_state_of
@@ -77,28 +78,55 @@ class Block:
     def unpack(cls, first: int, last: int, keys: int, packed: bytes) -> "Block":
         """Return the block from its packed content.
 
-        :raises AmadouError: the content is not that of a block
-        :raises TypeError: likewise
-        :raises ValueError: likewise
+        :raises ValueError: the content is not that of a block
         """
-        tables, timers, held, group_states, structures = unpack_stored(packed)
-        block = cls(
-            first,
-            last,
-            keys,
-            {name: _table(*columns) for name, columns in tables.items()},
-            tuple(timers),
-            {source: HeldColumns(*columns) for source, columns in held.items()},
-            {name: group_state_of(*fields) for name, fields in group_states.items()},
-            structures,
-        )
-        of_groups = (state.keys for state in block.group_states.values())
-        of_held = (columns.keys for columns in block.held.values())
-        for found in (*(table.packed for table in block.tables.values()), block.timers[0], *of_held, *of_groups):
+        try:
+            tables, timers, held, group_states, structures = unpack_stored(packed)
+            block = cls(
+                first,
+                last,
+                keys,
+                {name: _table(*columns) for name, columns in tables.items()},
+                tuple(timers),
+                {source: HeldColumns(*columns) for source, columns in held.items()},
+                {name: group_state_of(*fields) for name, fields in group_states.items()},
+                structures,
+            )
+            block._check()
+        except UNREADABLE as error:
+            raise ValueError(f"it is no block ({type(error).__name__}: {error})") from error
+        return block
+
+    def _check(self) -> None:
+        """Check that the parts have their types, for a block that may come from somebody else.
+
+        :raises Exception: they do not
+        """
+        columns: list[tuple[Iterable[Any], type]] = [(self.timers[1], int), (self.timers[2], str)]
+        sizes = {len(column) for column in self.timers}
+        keyed: list[Iterable[Any]] = [self.timers[0]]
+        for table in self.tables.values():
+            keyed += [table.packed, table.expires, table.next_timers]
+            columns += [(table.packed.values(), bytes)]
+            columns += [(times.values(), int) for times in (table.expires, table.next_timers)]
+        for held in self.held.values():
+            keyed.append(held.keys)
+            columns += [(held.times, int), (held.values, bytes)]
+            if len({len(held.keys), len(held.times), len(held.values)}) != 1:
+                raise ValueError("columns of held events have different lengths")
+        for state in self.group_states.values():
+            keyed.append(state.keys)
+        for structures in self.structures.values():
+            columns.append((structures, bytes))
+        if len(self.timers) != 3 or len(sizes) != 1:
+            raise ValueError("the columns of timers have different lengths")
+        for values, type_ in columns:
+            if not set(map(type, values)) <= {type_}:
+                raise TypeError(f"a column has values other than {type_.__name__}")
+        for found in keyed:
             if not set(map(type, found)) <= _PLAIN_KEYS:
                 for key in found:
                     check_key(key)
-        return block
 
     def all_keys(self) -> list[Key]:
         """Return the keys with state, timers or held events. For key-group state, only some keys may be known."""
@@ -379,7 +407,12 @@ def by_subject(block: Block, components: Mapping[str, Component], savepoint: str
                 f"the job no longer declares {name!r}, whose state is stored for whole key groups: start on Spark "
                 "with the same key_groups, or declare it until the job has run from this savepoint once",
             )
-        group.by_subject(component)
+        try:
+            group.by_subject(component)
+        except UNREADABLE as error:
+            raise SavepointError(
+                savepoint, f"the state of {name} is damaged ({type(error).__name__}: {error})"
+            ) from error
     return Block(block.first, block.last, block.keys, group.tables, structures=group.structures)
 
 

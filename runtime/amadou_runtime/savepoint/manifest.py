@@ -10,6 +10,7 @@ import attrs
 
 from amadou.errors import SavepointError
 from amadou.paths import is_remote, local_path
+from amadou_runtime.core.documents import structured
 from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.state_schema import Known
 from amadou_runtime.savepoint.state_file import StateFileInfo
@@ -105,14 +106,6 @@ class Manifest:
         """Return the manifest as JSON."""
         return _to_json(_FORMAT, self)
 
-    @classmethod
-    def of_fields(cls, fields: dict[str, Any]) -> "Manifest":
-        """Return the manifest with some fields."""
-        fields["specs"] = {name: SpecFigures(**of) for name, of in fields["specs"].items()}
-        fields["state_files"] = [StateFileInfo(**of) for of in fields["state_files"]]
-        fields["files"] = [FileInfo(**of) for of in fields["files"]]
-        return cls(**fields)
-
 
 @attrs.frozen(kw_only=True)
 class StagesManifest:
@@ -176,7 +169,7 @@ def parsed_manifest(content: bytes, savepoint: str) -> JobManifest:
     try:
         fields = json.loads(content)
         version = fields["format"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise SavepointError(savepoint, f"{damaged} ({error!r})") from error
     if version not in (_FORMAT, _FORMAT_WITH_STAGES):
         newer = isinstance(version, int) and version > _FORMAT_WITH_STAGES
@@ -188,7 +181,10 @@ def parsed_manifest(content: bytes, savepoint: str) -> JobManifest:
     if checksum != _checksum(fields):
         raise SavepointError(savepoint, f"{damaged} (its checksum is wrong)")
     del fields["format"]
-    return Manifest.of_fields(fields) if version == _FORMAT else StagesManifest(**fields)
+    try:
+        return structured(Manifest, fields) if version == _FORMAT else structured(StagesManifest, fields)
+    except ValueError as error:
+        raise SavepointError(savepoint, f"{damaged} ({error})") from error
 
 
 def _to_json(version: int, manifest: JobManifest) -> str:

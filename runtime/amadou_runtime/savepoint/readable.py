@@ -20,15 +20,12 @@ from amadou.engine import Envelope, StoredObject, pack, unpack_stored
 from amadou.errors import AmadouError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shortened
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.state_schema import Structure
 
 _SHOWN: Final = 200
 _MEMBER, _CONTENT = "_type", "_value"
 """Keys with which a union stores the name of the member and its value."""
-
-
-UNREADABLE: Final = (AmadouError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
-"""The errors that bytes cause that are not state of the expected type."""
 
 
 class NotReadableError(Exception):

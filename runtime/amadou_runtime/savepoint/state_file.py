@@ -16,7 +16,8 @@ from typing import IO, Final, NamedTuple, NoReturn
 import attrs
 
 from amadou.engine import pack, unpack
-from amadou.errors import AmadouError, SavepointError
+from amadou.errors import SavepointError
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.inflating import inflated
 from amadou_runtime.savepoint.block import Block
 
@@ -178,8 +179,11 @@ class StateFile:
             index = file.read(size)
             if zlib.crc32(index) != checksum:
                 raise ValueError("the checksum of its index is wrong")
-            return [Place(*place) for place in unpack(inflated(index))]
-        except (OSError, ValueError, TypeError, struct.error, AmadouError) as error:
+            places = [Place(*place) for place in unpack(inflated(index))]
+            if not all(type(part) is int and part >= 0 for place in places for part in place):
+                raise ValueError("its index has other values than positions")
+            return places
+        except (OSError, struct.error, *UNREADABLE) as error:
             self._fail(str(error), error)
 
     def _block(self, file: IO[bytes], place: Place) -> Block:
@@ -189,8 +193,8 @@ class StateFile:
             if len(data) != place.size or zlib.crc32(data) != place.checksum:
                 raise ValueError(f"the checksum of the block at {place.offset} is wrong")
             return Block.unpack(place.first, place.last, place.keys, inflated(data))
-        except (OSError, ValueError, TypeError, AmadouError) as error:
-            self._fail(str(error), error)
+        except (OSError, *UNREADABLE) as error:
+            self._fail(str(error) or type(error).__name__, error)
 
     def _fail(self, damage: str, cause: Exception | None = None) -> NoReturn:
         raise SavepointError(
