@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -10,9 +11,11 @@ import attrs
 
 from amadou.errors import SavepointError
 from amadou.paths import is_remote, local_path
-from amadou_runtime.core.documents import structured
+from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.documents import UNREADABLE, structured
 from amadou_runtime.core.given_path import check_given
-from amadou_runtime.core.state_schema import Known
+from amadou_runtime.core.state_schema import Known, shown_structure
+from amadou_runtime.savepoint.readable import StateFormat
 from amadou_runtime.savepoint.state_file import StateFileInfo
 
 MANIFEST: Final = "savepoint.json"
@@ -107,6 +110,28 @@ class Manifest:
         return _to_json(_FORMAT, self)
 
 
+@attrs.frozen
+class _Watermark:
+    """What `Watermark.load` needs."""
+
+    current: int | None
+    looked: int | None
+    newest: Mapping[str, Mapping[str, int]]
+    brought: Mapping[str, Mapping[str, int]]
+    held: Mapping[str, int]
+    before_end: int | None = None
+    without_partitions: list[str] = attrs.field(factory=list)
+
+
+@attrs.frozen
+class _Clock:
+    """The form of `Manifest.clock`."""
+
+    watermark: _Watermark
+    dependency_state: str | None
+    letters: LetterCount
+
+
 @attrs.frozen(kw_only=True)
 class StagesManifest:
     """Description of a savepoint of a job with stages; see `Manifest`. Figures are those of all stages.
@@ -182,8 +207,17 @@ def parsed_manifest(content: bytes, savepoint: str) -> JobManifest:
         raise SavepointError(savepoint, f"{damaged} (its checksum is wrong)")
     del fields["format"]
     try:
-        return structured(Manifest, fields) if version == _FORMAT else structured(StagesManifest, fields)
-    except ValueError as error:
+        if version != _FORMAT:
+            return structured(StagesManifest, fields)
+        manifest = structured(Manifest, fields)
+        bytes.fromhex(structured(_Clock, manifest.clock).dependency_state or "")
+        for structures in manifest.structures.values():
+            list(map(shown_structure, structures))
+            StateFormat(structures)
+        for source in manifest.sources.values():
+            list(map(datetime.fromisoformat, source["newest"].values()))
+        return manifest
+    except UNREADABLE as error:
         raise SavepointError(savepoint, f"{damaged} ({error})") from error
 
 
