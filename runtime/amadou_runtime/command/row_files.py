@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from amadou.errors import LoadError
+from amadou_runtime.core.documents import UNREADABLE
 
 _PARQUET: Final = (".parquet", ".pq")
 _AS_TEXT: Final = ("value", "written", "timers")
@@ -100,15 +101,17 @@ def _from_parquet(path: Path) -> Iterator[dict[str, Any]]:
     pa = _arrow(path)
     try:
         file = pa.parquet.ParquetFile(path)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, *UNREADABLE) as error:
         raise LoadError(str(path), f"this is not a Parquet file ({error})") from error
     with file:
         try:
             rows = (row for batch in file.iter_batches(_ROWS) for row in batch.to_pylist())
             for number, columns in enumerate(rows, 1):
                 yield _row_of(path, number, columns)
-        except pa.ArrowException as error:
-            raise LoadError(str(path), f"the file is damaged ({error})") from error
+        except LoadError:
+            raise
+        except (pa.ArrowException, OSError, *UNREADABLE) as error:
+            raise LoadError(str(path), f"the file is damaged ({type(error).__name__}: {error})") from error
 
 
 def _row_of(path: Path, number: int, columns: Mapping[str, Any]) -> dict[str, Any]:

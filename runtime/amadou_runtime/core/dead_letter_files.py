@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import orjson
@@ -31,6 +31,9 @@ class Letter:
     line: bytes
     fields: Mapping[str, Any]
     packed: Mapping[str, Any]
+
+
+_HANDLER: Final = re.compile(r"[\w.]{1,500}:[\w.<>]{1,500}")
 
 
 @attrs.frozen
@@ -132,6 +135,8 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
         try:
             fields = orjson.loads(text)
             structured(_Fields, {name: fields[name] for name in attrs.fields_dict(_Fields)})
+            if not _HANDLER.fullmatch(fields["handler"]):
+                raise ValueError("its handler is not the name of a class")
             for name in ("timestamp", "watermark"):
                 if fields.get(name) is not None:
                     datetime.fromisoformat(fields[name])

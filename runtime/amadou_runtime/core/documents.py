@@ -1,14 +1,17 @@
 """Reads JSON documents that may come from somebody else as classes: what does not fit the classes is an error."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, get_args, get_origin
 
 from cattrs import Converter
 from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
 
+from amadou.engine import check_key
 from amadou.errors import AmadouError
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME
 
 T = TypeVar("T")
+_PLAIN_KEYS: Final = frozenset({str, bytes, int})
 UNREADABLE: Final = (
     AmadouError,
     ValueError,
@@ -31,6 +34,30 @@ def structured(type_: type[T], document: Any) -> T:
         return _converter.structure(document, type_)
     except (BaseValidationError, ForbiddenExtraKeysError, *UNREADABLE) as error:
         raise ValueError(f"it is no {type_.__name__} ({type(error).__name__}: {error})") from error
+
+
+def check_column(values: Iterable[Any], *types: type) -> None:
+    """Check the types of values, and that times, which are the only integers in columns, are within the range of times.
+
+    :raises ValueError: a value has another type, or is out of range
+    """
+    found = set(map(type, values))
+    if not found <= {*types}:
+        raise ValueError(f"a column has values other than {', '.join(type_.__name__ for type_ in types)}")
+    if int in found:
+        times = [value for value in values if type(value) is int]
+        if min(times) < BEGINNING_OF_TIME or max(times) > END_OF_TIME:
+            raise ValueError("a column has times out of range")
+
+
+def check_keys(keys: Iterable[Any]) -> None:
+    """Check that values are keys.
+
+    :raises KeyTypeError: they are not
+    """
+    if not set(map(type, keys)) <= _PLAIN_KEYS:
+        for key in keys:
+            check_key(key)
 
 
 def _exact(value: Any, type_: Any) -> Any:

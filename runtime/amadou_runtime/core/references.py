@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from amadou import Job, Key, KeyedEvent, ReferenceSpec
 from amadou.engine import ON_CHANGE, pack, unpack
+from amadou_runtime.core.documents import check_column, check_keys
 from amadou_runtime.core.events import Chunk, in_order
 from amadou_runtime.core.feeding import changed_events
 from amadou_runtime.core.inflating import inflated
@@ -163,7 +164,14 @@ class ReferenceTable:
 
         :raises ValueError: the text is damaged, or too large
         """
-        return cls.of_bytes(inflated(base64.b64decode(text, validate=True)))
+        table = cls.of_bytes(inflated(base64.b64decode(text, validate=True)))
+        for keys, times, values in table._untimed:
+            if not len(keys) == len(times) == len(values):
+                raise ValueError("its columns have different lengths")
+            check_keys(keys)
+            check_column(times, int)
+            check_column(values, bytes, type(None))
+        return table
 
     @classmethod
     def of_bytes(cls, packed: bytes | None) -> "ReferenceTable":

@@ -1,16 +1,16 @@
 """The state of some keys in a form that does not depend on the store, on the engine or on the number of key groups."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 import msgpack
 
 from amadou import Component, Key, KeyGroupState
-from amadou.engine import StateTable, check_key, pack, unpack, unpack_stored, unpack_times
+from amadou.engine import StateTable, pack, unpack, unpack_stored, unpack_times
 from amadou.errors import SavepointError
 from amadou.event_time import from_micros
-from amadou_runtime.core.documents import UNREADABLE
+from amadou_runtime.core.documents import UNREADABLE, check_column, check_keys
 from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group, key_position
 from amadou_runtime.core.packed_group import PackedGroup, group_state_fields, group_state_of
@@ -32,9 +32,6 @@ class HeldColumns(NamedTuple):
     keys: list[Key]
     times: list[int]
     values: list[bytes]
-
-
-_PLAIN_KEYS: Final = frozenset({str, bytes, int})
 
 
 @attrs.define
@@ -121,12 +118,9 @@ class Block:
         if len(self.timers) != 3 or len(sizes) != 1:
             raise ValueError("the columns of timers have different lengths")
         for values, type_ in columns:
-            if not set(map(type, values)) <= {type_}:
-                raise TypeError(f"a column has values other than {type_.__name__}")
+            check_column(values, type_)
         for found in keyed:
-            if not set(map(type, found)) <= _PLAIN_KEYS:
-                for key in found:
-                    check_key(key)
+            check_keys(found)
 
     def all_keys(self) -> list[Key]:
         """Return the keys with state, timers or held events. For key-group state, only some keys may be known."""

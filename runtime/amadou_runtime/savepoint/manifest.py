@@ -12,7 +12,7 @@ import attrs
 from amadou.errors import SavepointError
 from amadou.paths import is_remote, local_path
 from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.core.documents import UNREADABLE, structured
+from amadou_runtime.core.documents import UNREADABLE, check_column, structured
 from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.state_schema import Known, shown_structure
 from amadou_runtime.savepoint.readable import StateFormat
@@ -158,6 +158,19 @@ class StagesManifest:
         return _to_json(_FORMAT_WITH_STAGES, self)
 
 
+def check_clock(clock: Mapping[str, Any]) -> None:
+    """Check the form of `Manifest.clock`.
+
+    :raises ValueError: it has another form
+    """
+    found = structured(_Clock, clock)
+    bytes.fromhex(found.dependency_state or "")
+    watermark = found.watermark
+    by_partition = (*watermark.newest.values(), *watermark.brought.values())
+    check_column([micros for of in by_partition for micros in of.values()], int)
+    check_column([watermark.current, watermark.before_end], int, type(None))
+
+
 JobManifest: TypeAlias = Manifest | StagesManifest
 EMPTY: Final = "is empty: the job has not completed a batch yet, so a run from it begins without state"
 """What is said of a savepoint for which `is_empty` is true."""
@@ -210,7 +223,7 @@ def parsed_manifest(content: bytes, savepoint: str) -> JobManifest:
         if version != _FORMAT:
             return structured(StagesManifest, fields)
         manifest = structured(Manifest, fields)
-        bytes.fromhex(structured(_Clock, manifest.clock).dependency_state or "")
+        check_clock(manifest.clock)
         for structures in manifest.structures.values():
             list(map(shown_structure, structures))
             StateFormat(structures)

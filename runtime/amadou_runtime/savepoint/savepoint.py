@@ -13,9 +13,10 @@ import attrs
 
 from amadou import Component, Job, Key, from_micros
 from amadou.engine import sum_counts, unpack
-from amadou.errors import AmadouError, SavepointError
+from amadou.errors import SavepointError
 from amadou.paths import make_directory
 from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_position
 from amadou_runtime.core.references import ReferenceTable, is_reference, saved_name
@@ -123,7 +124,10 @@ class Savepoint:
 
     def text(self, name: str) -> str:
         """Return the text of a file of the savepoint."""
-        return (self.directory / name).read_text("utf-8")
+        try:
+            return (self.directory / name).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            self._fail(f"the file {name} cannot be read ({error})")
 
     def references(self) -> Iterator[tuple[str, ReferenceTable]]:
         """Yield the name and the entries of each reference.
@@ -134,7 +138,7 @@ class Savepoint:
             if is_reference(file.name):
                 try:
                     table = ReferenceTable.of_text(self.text(file.name))
-                except (ValueError, TypeError, AmadouError) as error:
+                except UNREADABLE as error:
                     self._fail(f"the file {file.name} is damaged ({error})")
                 yield file.name.removeprefix(saved_name("")), table
 

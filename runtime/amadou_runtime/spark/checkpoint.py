@@ -10,10 +10,18 @@ from amadou import Job
 from amadou.errors import CheckpointError
 from amadou.paths import is_remote
 from amadou.text import qualified
+from amadou_runtime.core.documents import UNREADABLE, structured
 from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.returned_sources import check_returned
-from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
+from amadou_runtime.core.state_schema import (
+    Known,
+    Structure,
+    described,
+    shown_structure,
+    state_problem,
+    with_structures,
+)
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import range_count
 from amadou_runtime.spark.lease import holder_of
@@ -162,8 +170,15 @@ def _read(checkpoint: str, stored: str) -> CheckpointMetadata:
         content = json.loads(stored)
         if content.pop("format") != _FORMAT:
             raise CheckpointError(checkpoint, f"{_FILE} has a different format: {OTHER_RELEASE}")
-        return CheckpointMetadata(**content)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        metadata = structured(CheckpointMetadata, content)
+        if not 1 <= metadata.key_ranges <= metadata.key_groups <= 32768 or not metadata.stages:
+            raise ValueError("its numbers are out of range")
+        for structures in metadata.specs.values():
+            list(map(shown_structure, structures))
+        return metadata
+    except CheckpointError:
+        raise
+    except UNREADABLE as error:
         raise CheckpointError(
             checkpoint, f"{_FILE} cannot be read. Restore the file, or use a new checkpoint directory ({error})"
         ) from error

@@ -31,4 +31,8 @@ def unpack_compressed(data: bytes) -> Any:
     size = int.from_bytes(data[:_SIZE], "big")
     if size > _MOST * len(data):
         raise ValueError(f"{len(data):,} bytes cannot be {size:,} bytes when they are decompressed")
-    return unpack(pa.decompress(memoryview(data)[_SIZE:], size, _CODEC, asbytes=True))
+    try:
+        packed = pa.decompress(memoryview(data)[_SIZE:], size, _CODEC, asbytes=True)
+    except (OSError, MemoryError) as error:
+        raise ValueError(f"the bytes are damaged ({error})") from error
+    return unpack(packed)

@@ -17,6 +17,8 @@ import attrs
 import orjson
 
 from amadou import BatchReport, DeadLetterReport, FailedBatch, LateEventReport
+from amadou_runtime.core.documents import UNREADABLE
+from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.spark.files import Files
 
 _DIRECTORY: Final = "history"
@@ -156,9 +158,10 @@ def read_job(files: Files) -> Mapping[str, Any]:
     """
     try:
         found: Mapping[str, Any] = orjson.loads(files.read(_JOB) or "{}")
-    except ValueError:
+        is_plain = isinstance(found, dict) and isinstance(found.get("description", {}), dict)
+        return found if is_plain and trigger_problem(found.get("trigger")) is None else {}
+    except UNREADABLE:
         return {}
-    return found
 
 
 def _key(batch: BatchReport | FailedBatch) -> tuple[int, bool]:
@@ -208,7 +211,7 @@ def _letters_of(files: Files) -> dict[int, dict[str, Any]]:
         for line in (files.read(f"{_DIRECTORY}/{name}") or "").splitlines():
             try:
                 entry = orjson.loads(line)
-                number, letter = entry["batch"], _converter().structure(entry["letter"], kind)
+                number, letter = int(entry["batch"]), _converter().structure(entry["letter"], kind)
             except Exception:  # cattrs raises many kinds of errors for lines that another release has written
                 continue
             found.setdefault(number, {}).setdefault(name, []).append(letter)

@@ -23,6 +23,7 @@ import attrs
 from amadou.engine import clock_time
 from amadou.errors import AmadouError, CheckpointError
 from amadou.event_time import MICROSECOND, from_micros
+from amadou_runtime.core.documents import UNREADABLE, structured
 from amadou_runtime.spark.files import Files
 
 _logger = logging.getLogger("amadou")
@@ -235,8 +236,11 @@ def _stored(files: Files) -> Holder | None:
     """Return the process that the file names; `None` if there is no file."""
     text = files.read(_FILE)
     try:
-        return None if text is None else Holder(**json.loads(text))
-    except (ValueError, TypeError):  # written at this moment, in a file system that does not replace files atomically
+        holder = None if text is None else structured(Holder, json.loads(text))
+        if holder is not None:
+            from_micros(holder.renewed), from_micros(holder.since)
+        return holder
+    except UNREADABLE:  # written at this moment, in a file system that does not replace files atomically
         return None
 
 

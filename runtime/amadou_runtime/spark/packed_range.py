@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from amadou.errors import StateDecodeError
 from amadou_runtime.core.dependencies import Held
+from amadou_runtime.core.documents import UNREADABLE, check_column
 from amadou_runtime.core.key_group import OTHER_RELEASE, KeyGroup
 from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import PackedChanges, PackedGroup
@@ -33,16 +34,25 @@ class PackedRange:
         self._groups: dict[int, _Kept] = {}
         self._run: str | None = None
         """The run that stored the range."""
-        if stored is not None:
+        if stored is None:
+            return
+        try:
             version, *rest = unpack_compressed(stored)
-            if version != _VERSION:
-                why = f"this release reads only version {_VERSION} of a key range's state"
-                raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
-            groups, self._run = rest
-            self._groups = {
-                group: _Kept(packed, next_time, GroupStatus(*status))
-                for group, (packed, next_time, *status) in groups.items()
-            }
+            if version == _VERSION:
+                groups, self._run = rest
+                self._groups = {
+                    group: _Kept(packed, next_time, GroupStatus(*status))
+                    for group, (packed, next_time, *status) in groups.items()
+                }
+                check_column(self._groups, int)
+                check_column((kept.packed for kept in self._groups.values()), bytes)
+                check_column([kept.next_time for kept in self._groups.values()], int, type(None))
+        except UNREADABLE as error:
+            why = f"this is not the state of a key range ({type(error).__name__}: {error})"
+            raise StateDecodeError(stored, dict, why) from error
+        if version != _VERSION:
+            why = f"this release reads only version {_VERSION} of a key range's state"
+            raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
 
     def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> Iterator[int]:
         same_run, self._run = self._run == operator.run, operator.run

@@ -14,9 +14,10 @@ from amadou.engine import pack, unpack
 from amadou.errors import AmadouError, CheckpointError
 from amadou.paths import is_remote
 from amadou.text import qualified
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.stages import stage_job
 from amadou_runtime.savepoint.job_savepoint import write_job_savepoint
-from amadou_runtime.savepoint.manifest import JobManifest, Manifest
+from amadou_runtime.savepoint.manifest import JobManifest, Manifest, check_clock
 from amadou_runtime.savepoint.savepoint import (
     NO_CLOCK,
     SavedProgress,
@@ -176,8 +177,14 @@ def clock_of(files: Files, batch: int | None, stage: str = "") -> Mapping[str, A
     text = files.read(f"{CLOCK_DIRECTORY}/{batch}")
     if text is None:
         raise CheckpointError(files.checkpoint, f"the progress of batch {batch} is missing: restore the file")
-    fields = read_clock(text)[stage]
-    return {name: fields[name] for name in NO_CLOCK}
+    try:
+        fields = read_clock(text)[stage]
+        clock = {name: fields[name] for name in NO_CLOCK}
+        check_clock(clock)
+    except UNREADABLE as error:
+        why = f"the progress of batch {batch} is damaged: restore the file ({type(error).__name__}: {error})"
+        raise CheckpointError(files.checkpoint, why) from error
+    return clock
 
 
 def _source_files(files: Files, stage: str, logs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
