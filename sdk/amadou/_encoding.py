@@ -292,7 +292,10 @@ def _from_extension(code: int, data: bytes, unpack: Callable[[bytes], Any] = unp
     if code == _BIG_INT:
         return int.from_bytes(data, "big", signed=True)
     if code == _ENVELOPE:
-        return Envelope(*nested(unpack, data))
+        envelope = Envelope(*nested(unpack, data))
+        if type(envelope.version) is not int or envelope.version < 0 or type(envelope.has_ttl) is not bool:
+            raise StateDecodeError(data, Any, "a state has a version, and says whether it has times")
+        return envelope
     if code == _OBJECT:
         return nested(_object_from, data)
     raise StateDecodeError(data, Any, f"amadou does not support the msgpack extension type {code}")

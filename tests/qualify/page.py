@@ -27,6 +27,12 @@ model, which a few lines of Python compute from the events.
 **Lost** is a result that is missing, **twice** a result that is there more often than once, and **wrong** a result that
 is not the model's. For a Kafka sink that is at-least-once, records with the same `amadou-id` count as one.
 """
+READERS = """\
+## Damaged and crafted inputs
+
+Files are damaged, or values in them are replaced and all checksums made right again; keys and requests are odd. Each of
+these inputs has to be read, or to end in an error of amadou that says why, within 5 seconds and 200 MiB.
+"""
 DONE: Mapping[str, str] = {
     "kills": "processes on one machine, and views of state",
     "cluster": "processes of a standalone cluster",
@@ -73,6 +79,8 @@ def page_of(pieces: Sequence[Piece]) -> str:
     sections += [_soak(piece) for piece in by_part["soak"] if piece.get("samples")]
     if fuzz := list(_counted_rows("fuzz", "random jobs", by_part["fuzz"])):
         sections.append("## Random jobs against a model\n\n" + _table(("part", "what", "tried", "on", "date"), fuzz))
+    if readers := list(_counted_rows("readers", "inputs of each reader", by_part["readers"])):
+        sections.append(f"{READERS}\n" + _table(("part", "what", "tried", "on", "date"), readers))
     if selected := [row for part, what in SELECTED.items() for row in _counted_rows(part, what, by_part[part])]:
         sections.append("## Tests that take long\n\n" + _table(("part", "what", "tried", "on", "date"), selected))
     sections.append("## What was found\n\n" + _found(pieces))

@@ -15,6 +15,8 @@ _AS_TEXT: Final = ("value", "written", "timers")
 """Columns that contain JSON in Parquet files."""
 _PLAIN: Final = ("spec", "expires", "next_timer")
 _ROWS: Final = 10_000
+_READ_ROWS: Final = 64
+"""Rows that are read together: a value that a Parquet file has once can be large in each of them."""
 
 
 def is_parquet(path: Path) -> bool:
@@ -105,7 +107,7 @@ def _from_parquet(path: Path) -> Iterator[dict[str, Any]]:
         raise LoadError(str(path), f"this is not a Parquet file ({error})") from error
     with file:
         try:
-            rows = (row for batch in file.iter_batches(_ROWS) for row in batch.to_pylist())
+            rows = (row for batch in file.iter_batches(_READ_ROWS) for row in batch.to_pylist())
             for number, columns in enumerate(rows, 1):
                 yield _row_of(path, number, columns)
         except LoadError:

@@ -48,6 +48,7 @@ class _Fields:
     source: str | None
     timestamp: str | None
     tag: str | None
+    watermark: str | None
     packed: str
 
 

@@ -63,6 +63,8 @@ def check_keys(keys: Iterable[Any]) -> None:
 def _exact(value: Any, type_: Any) -> Any:
     if type(value) is not type_ and not (type_ is float and type(value) is int):
         raise TypeError(f"{type_.__name__} expected, {type(value).__name__} found")
+    if type_ is str:
+        value.encode()  # a surrogate is no text
     return value
 
 

@@ -1,18 +1,24 @@
-"""Decompresses data that may come from somebody else."""
+"""Compresses data, and decompresses data that may come from somebody else."""
 
 import zlib
 from typing import Final
 
-_LEAST: Final = 64 << 20
+_LEAST: Final = 16 << 20
 _RATIO: Final = 100
 
 
+def deflated(data: bytes, level: int = -1) -> bytes:
+    """Compress data, unless it became so small that `inflated` would refuse it."""
+    found = zlib.compress(data, level)
+    return found if len(data) <= _limit(found) else zlib.compress(data, 0)
+
+
 def inflated(data: bytes) -> bytes:
-    """Decompress data, up to 64 MiB or 100 times its size.
+    """Decompress data, up to 16 MiB or 100 times its size.
 
     :raises ValueError: the data is damaged, or larger than that
     """
-    limit = max(_LEAST, _RATIO * len(data))
+    limit = _limit(data)
     inflating = zlib.decompressobj()
     try:
         found = inflating.decompress(data, limit)
@@ -22,3 +28,8 @@ def inflated(data: bytes) -> bytes:
         has_more = len(found) == limit
         raise ValueError(f"it decompresses to more than {limit:,} bytes" if has_more else "its compressed data is cut")
     return found
+
+
+def _limit(data: bytes) -> int:
+    """Return the maximum size of compressed data after it has been decompressed."""
+    return max(_LEAST, _RATIO * len(data))

@@ -1,7 +1,6 @@
 """References: the entries that all keys share (`semantics.md` 37)."""
 
 import base64
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +9,7 @@ from amadou.engine import ON_CHANGE, pack, unpack
 from amadou_runtime.core.documents import check_column, check_keys
 from amadou_runtime.core.events import Chunk, in_order
 from amadou_runtime.core.feeding import changed_events
-from amadou_runtime.core.inflating import inflated
+from amadou_runtime.core.inflating import deflated, inflated
 
 REFERENCES: Final = "references"
 """The directory of references in a checkpoint, and in a savepoint."""
@@ -156,7 +155,7 @@ class ReferenceTable:
 
     def to_text(self) -> str:
         """Return the table as text, for a savepoint."""
-        return base64.b64encode(zlib.compress(self.to_bytes())).decode()
+        return base64.b64encode(deflated(self.to_bytes())).decode()
 
     @classmethod
     def of_text(cls, text: str) -> "ReferenceTable":

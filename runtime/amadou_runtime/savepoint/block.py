@@ -15,6 +15,7 @@ from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group, key_position
 from amadou_runtime.core.packed_group import PackedGroup, group_state_fields, group_state_of
 from amadou_runtime.core.state_schema import Known, Structure
+from amadou_runtime.savepoint.readable import check_structures
 
 _BYTES, _KEYS = 1 << 17, 1 << 11
 """Size of a block's state, and number of its keys, at which the next block begins. Larger blocks compress better, but
@@ -113,8 +114,10 @@ class Block:
                 raise ValueError("columns of held events have different lengths")
         for state in self.group_states.values():
             keyed.append(state.keys)
+        for names in (self.tables, self.held, self.group_states, self.structures):
+            check_column(names, str)
         for structures in self.structures.values():
-            columns.append((structures, bytes))
+            check_structures(list(map(unpack, structures)))
         if len(self.timers) != 3 or len(sizes) != 1:
             raise ValueError("the columns of timers have different lengths")
         for values, type_ in columns:

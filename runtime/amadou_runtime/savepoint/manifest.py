@@ -14,8 +14,8 @@ from amadou.paths import is_remote, local_path
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.documents import UNREADABLE, check_column, structured
 from amadou_runtime.core.given_path import check_given
-from amadou_runtime.core.state_schema import Known, shown_structure
-from amadou_runtime.savepoint.readable import StateFormat
+from amadou_runtime.core.state_schema import Known
+from amadou_runtime.savepoint.readable import check_structures
 from amadou_runtime.savepoint.state_file import StateFileInfo
 
 MANIFEST: Final = "savepoint.json"
@@ -225,8 +225,7 @@ def parsed_manifest(content: bytes, savepoint: str) -> JobManifest:
         manifest = structured(Manifest, fields)
         check_clock(manifest.clock)
         for structures in manifest.structures.values():
-            list(map(shown_structure, structures))
-            StateFormat(structures)
+            check_structures(structures)
         for source in manifest.sources.values():
             list(map(datetime.fromisoformat, source["newest"].values()))
         return manifest

@@ -21,9 +21,11 @@ from amadou.errors import AmadouError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shortened
 from amadou_runtime.core.documents import UNREADABLE
-from amadou_runtime.core.state_schema import Structure
+from amadou_runtime.core.state_schema import Structure, shown_structure
 
 _SHOWN: Final = 200
+_LONG: Final = 1_000
+"""Number of bits above which an integer is written as text: Python limits the digits of decimal numbers."""
 _MEMBER, _CONTENT = "_type", "_value"
 """Keys with which a union stores the name of the member and its value."""
 
@@ -94,6 +96,8 @@ _CONTAINERS: Final = {"tuple": tuple, "set": set, "frozenset": frozenset}
 def to_tagged(value: Any) -> Any:
     """Return a value of any supported type as JSON; values of types that JSON lacks get a tag."""
     kind = type(value)
+    if kind is int and value.bit_length() > _LONG:
+        return {"$int": hex(value)}
     if value is None or kind in (str, int, bool) or (kind is float and math.isfinite(value)):
         return value
     if kind is list:
@@ -134,6 +138,8 @@ def from_tagged(value: Any) -> Any:
             return StoredObject.of(pack([type_, from_tagged(encoded)]))
         if tag[1:] in _CONTAINERS:
             return _CONTAINERS[tag[1:]](map(from_tagged, content))
+        if tag == "$int":
+            return int(content, 16)
         return _FROM_JSON[tag[1:]](content)
     except (ValueError, TypeError, KeyError, ArithmeticError, AmadouError) as error:
         raise NotReadableError(f"{value!r} cannot be read ({type(error).__name__}: {error})") from error
@@ -495,3 +501,17 @@ def micros_of(text: Any) -> int:
         return to_micros(datetime.fromisoformat(text))
     except (ValueError, TypeError, AmadouError) as error:
         raise NotReadableError(f"{text!r} is not a time in ISO format with a time zone") from error
+
+
+def check_structures(structures: Sequence[Structure]) -> None:
+    """Check that these are structures of a spec, for data that may come from somebody else.
+
+    :raises Exception: they are not
+    """
+    if not structures:
+        raise ValueError("a spec has no structure")
+    for structure in structures:
+        texts = (structure["kind"], structure.get("shown", ""), shown_structure(structure))
+        if type(structure["version"]) is not int or not all(type(text) is str for text in texts):
+            raise TypeError("a structure has another form")
+    StateFormat(structures)

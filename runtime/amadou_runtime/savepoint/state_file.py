@@ -18,7 +18,7 @@ import attrs
 from amadou.engine import pack, unpack
 from amadou.errors import SavepointError
 from amadou_runtime.core.documents import UNREADABLE
-from amadou_runtime.core.inflating import inflated
+from amadou_runtime.core.inflating import deflated, inflated
 from amadou_runtime.savepoint.block import Block
 
 _MAGIC: Final = b"amadou1\n"
@@ -91,7 +91,7 @@ class StateFileWriter:
 
     def write(self, block: Block) -> None:
         """Write a block."""
-        data = zlib.compress(block.pack(), _LEVEL)
+        data = deflated(block.pack(), _LEVEL)
         checksum = zlib.crc32(data)
         self._places.append(Place(block.first, block.last, block.keys, self._offset, len(data), checksum))
         self._write(data)
@@ -107,7 +107,7 @@ class StateFileWriter:
         if not places:
             self._discard()
             return None
-        index = zlib.compress(pack([list(place) for place in places]), _LEVEL)
+        index = deflated(pack([list(place) for place in places]), _LEVEL)
         trailer = _TRAILER.pack(self._offset, len(index), zlib.crc32(index), _MAGIC)
         self._write(index)
         self._write(trailer)
@@ -173,7 +173,7 @@ class StateFile:
         try:
             file.seek(-_TRAILER.size, os.SEEK_END)
             offset, size, checksum, magic = _TRAILER.unpack(file.read())
-            if magic != _MAGIC:
+            if magic != _MAGIC or offset + size > os.fstat(file.fileno()).st_size:
                 raise ValueError("it has no trailer")
             file.seek(offset)
             index = file.read(size)
@@ -188,6 +188,8 @@ class StateFile:
 
     def _block(self, file: IO[bytes], place: Place) -> Block:
         try:
+            if place.offset + place.size > os.fstat(file.fileno()).st_size:
+                raise ValueError(f"it ends before the block at {place.offset}")
             file.seek(place.offset)
             data = file.read(place.size)
             if len(data) != place.size or zlib.crc32(data) != place.checksum:

@@ -18,10 +18,10 @@ from amadou_runtime.core.state_schema import (
     Known,
     Structure,
     described,
-    shown_structure,
     state_problem,
     with_structures,
 )
+from amadou_runtime.savepoint.readable import check_structures
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import range_count
 from amadou_runtime.spark.lease import holder_of
@@ -174,7 +174,7 @@ def _read(checkpoint: str, stored: str) -> CheckpointMetadata:
         if not 1 <= metadata.key_ranges <= metadata.key_groups <= 32768 or not metadata.stages:
             raise ValueError("its numbers are out of range")
         for structures in metadata.specs.values():
-            list(map(shown_structure, structures))
+            check_structures(structures)
         return metadata
     except CheckpointError:
         raise

@@ -158,8 +158,11 @@ def read_job(files: Files) -> Mapping[str, Any]:
     """
     try:
         found: Mapping[str, Any] = orjson.loads(files.read(_JOB) or "{}")
-        is_plain = isinstance(found, dict) and isinstance(found.get("description", {}), dict)
-        return found if is_plain and trigger_problem(found.get("trigger")) is None else {}
+        description = found.get("description", {})
+        for stage in description.get("stages", {"": description}).values():
+            for source in stage.get("sources", ()):
+                str(source["name"]), source["stage" if "stage" in source else "connector"]
+        return found if trigger_problem(found.get("trigger")) is None else {}
     except UNREADABLE:
         return {}
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import attrs
 
 from amadou import PartitionOffset
+from amadou.errors import SourceError
 from amadou_plugins.connectors.files.file_partitions import plain_path
 from amadou_plugins.connectors.files.found_files import FoundFiles
 
@@ -94,8 +95,10 @@ def _entries(found: Iterable[str], read: Callable[[str], str], after: int, last:
     chosen = [name for name, at in names.items() if max(after + 1, compacted) <= at <= last]
     paths = set()
     for name in chosen:
-        for line in read(name).splitlines()[1:]:
-            paths.add(plain_path(json.loads(line)["path"]))
+        try:
+            paths |= {plain_path(json.loads(line)["path"]) for line in read(name).splitlines()[1:]}
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise SourceError(f"the entry {name} in the log of a source's files is damaged ({error!r})") from error
     return paths
 
 
