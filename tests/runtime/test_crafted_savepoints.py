@@ -132,7 +132,7 @@ def bomb(size: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (bomb(256 << 20), "it decompresses to more than 16,777,216 bytes"),
+        (bomb(256 << 20), "it decompresses to more than"),
         (zlib.compress(b"x" * 1000)[:-8], "its compressed data is cut"),
         (b"no zlib", "incorrect header check"),
         (zlib.compress(b"no msgpack"), ""),

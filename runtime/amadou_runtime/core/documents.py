@@ -60,7 +60,11 @@ def check_keys(keys: Iterable[Any]) -> None:
             check_key(key)
 
 
-def _exact(value: Any, type_: Any) -> Any:
+def exact(value: Any, type_: Any) -> Any:
+    """Return a value of a type; a hook of cattrs.
+
+    :raises TypeError: the value has another type
+    """
     if type(value) is not type_ and not (type_ is float and type(value) is int):
         raise TypeError(f"{type_.__name__} expected, {type(value).__name__} found")
     if type_ is str:
@@ -70,12 +74,12 @@ def _exact(value: Any, type_: Any) -> Any:
 
 def _list(value: Any, type_: Any) -> list[Any]:
     (item,) = get_args(type_)
-    return [_converter.structure(each, item) for each in _exact(value, list)]
+    return [_converter.structure(each, item) for each in exact(value, list)]
 
 
 def _mapping(value: Any, type_: Any) -> dict[str, Any]:
     _, item = get_args(type_)
-    return {key: _converter.structure(each, item) for key, each in _exact(value, dict).items()}
+    return {key: _converter.structure(each, item) for key, each in exact(value, dict).items()}
 
 
 def _origin(type_: Any) -> Any:
@@ -85,7 +89,7 @@ def _origin(type_: Any) -> Any:
 def _made_converter() -> Converter:
     converter = Converter(forbid_extra_keys=True, detailed_validation=False)
     for leaf in (str, int, float, bool):
-        converter.register_structure_hook(leaf, _exact)
+        converter.register_structure_hook(leaf, exact)
     converter.register_structure_hook_func(lambda type_: _origin(type_) is list, _list)
     converter.register_structure_hook_func(lambda type_: _origin(type_) in (dict, Mapping), _mapping)
     return converter

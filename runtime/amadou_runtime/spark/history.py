@@ -17,7 +17,7 @@ import attrs
 import orjson
 
 from amadou import BatchReport, DeadLetterReport, FailedBatch, LateEventReport
-from amadou_runtime.core.documents import UNREADABLE
+from amadou_runtime.core.documents import UNREADABLE, exact
 from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.spark.files import Files
 
@@ -227,5 +227,6 @@ def _converter() -> Any:
 
     converter = make_converter(omit_if_default=True)
     converter.register_unstructure_hook(timedelta, timedelta.total_seconds)
+    converter.register_structure_hook(int, exact)  # orjson reads larger integers as floats
     converter.register_structure_hook(timedelta, lambda seconds, _: timedelta(seconds=seconds))
     return converter
