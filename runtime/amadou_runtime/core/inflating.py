@@ -3,22 +3,22 @@
 import zlib
 from typing import Final
 
-_LEAST: Final = 16 << 20
+_LEAST: Final = 8 << 20
 _RATIO: Final = 100
 
 
 def deflated(data: bytes, level: int = -1) -> bytes:
     """Compress data, unless it became so small that `inflated` would refuse it."""
     found = zlib.compress(data, level)
-    return found if len(data) <= _limit(found) else zlib.compress(data, 0)
+    return found if len(data) <= most_inflated(found) else zlib.compress(data, 0)
 
 
 def inflated(data: bytes) -> bytes:
-    """Decompress data, up to 16 MiB or 100 times its size.
+    """Decompress data, up to 8 MiB or 100 times its size.
 
     :raises ValueError: the data is damaged, or larger than that
     """
-    limit = _limit(data)
+    limit = most_inflated(data)
     inflating = zlib.decompressobj()
     try:
         found = inflating.decompress(data, limit)
@@ -30,6 +30,6 @@ def inflated(data: bytes) -> bytes:
     return found
 
 
-def _limit(data: bytes) -> int:
+def most_inflated(data: bytes) -> int:
     """Return the maximum size of compressed data after it has been decompressed."""
     return max(_LEAST, _RATIO * len(data))

@@ -511,7 +511,10 @@ def check_structures(structures: Sequence[Structure]) -> None:
     if not structures:
         raise ValueError("a spec has no structure")
     for structure in structures:
+        version = structure["version"]
+        if type(version) is not int or version < 0:
+            raise TypeError("the version of a structure is not a whole number from 0")
         texts = (structure["kind"], structure.get("shown", ""), shown_structure(structure))
-        if type(structure["version"]) is not int or not all(type(text) is str for text in texts):
-            raise TypeError("a structure has another form")
+        if not all(type(text) is str for text in texts):
+            raise TypeError("a name in a structure is not text")
     StateFormat(structures)

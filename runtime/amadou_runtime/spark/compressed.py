@@ -3,11 +3,12 @@
 from typing import Any
 
 from amadou.engine import pack, unpack
+from amadou_runtime.core.inflating import most_inflated
 
 _CODEC = "lz4"
-_MOST = 256
-"""LZ4 makes data smaller by at most this factor."""
 _SIZE = 8
+_PLAIN = bytes(_SIZE)
+"""In place of the size: the data is not compressed."""
 
 
 def pack_compressed(value: Any) -> bytes:
@@ -18,19 +19,23 @@ def pack_compressed(value: Any) -> bytes:
     import pyarrow as pa
 
     packed = pack(value)
-    return len(packed).to_bytes(_SIZE, "big") + pa.compress(packed, _CODEC, asbytes=True)  # type: ignore[no-any-return]
+    data: bytes = pa.compress(packed, _CODEC, asbytes=True)
+    return _PLAIN + packed if len(packed) > most_inflated(data) else len(packed).to_bytes(_SIZE, "big") + data
 
 
 def unpack_compressed(data: bytes) -> Any:
     """Return the value that `pack_compressed` encoded as these bytes.
 
     :raises ValueError: the bytes are damaged
+    :raises StateDecodeError: likewise
     """
     import pyarrow as pa
 
+    if data[:_SIZE] == _PLAIN:
+        return unpack(data[_SIZE:])
     size = int.from_bytes(data[:_SIZE], "big")
-    if size > _MOST * len(data):
-        raise ValueError(f"{len(data):,} bytes cannot be {size:,} bytes when they are decompressed")
+    if size > most_inflated(data):
+        raise ValueError(f"{len(data):,} bytes would be {size:,} bytes when they are decompressed")
     try:
         packed = pa.decompress(memoryview(data)[_SIZE:], size, _CODEC, asbytes=True)
     except (OSError, MemoryError) as error:

@@ -23,6 +23,13 @@ from amadou_runtime.spark.files import Files
 
 _DIRECTORY: Final = "history"
 _JOB: Final = f"{_DIRECTORY}/job"
+_DESCRIBED: Final[Mapping[str, Sequence[str]]] = {
+    "specs": ("name", "kind", "type", "ttl"),
+    "sources": ("name", "connector", "bounded"),
+    "dependencies": ("source", "needs", "threshold"),
+    "ports": ("name", "type", "sinks"),
+}
+"""The fields that parts of `Run.description` always have."""
 _LETTERS: Final[Mapping[str, type]] = {"dead_letters": DeadLetterReport, "late_events": LateEventReport}
 """The fields of batch reports that have a file of their own."""
 _IN_FILE: Final = 100
@@ -160,8 +167,9 @@ def read_job(files: Files) -> Mapping[str, Any]:
         found: Mapping[str, Any] = orjson.loads(files.read(_JOB) or "{}")
         description = found.get("description", {})
         for stage in description.get("stages", {"": description}).values():
-            for source in stage.get("sources", ()):
-                str(source["name"]), source["stage" if "stage" in source else "connector"]
+            for name, fields in _DESCRIBED.items():
+                for item in stage.get(name, ()):
+                    str([item[field] for field in fields])
         return found if trigger_problem(found.get("trigger")) is None else {}
     except UNREADABLE:
         return {}
