@@ -10,6 +10,7 @@ from amadou.errors import CheckpointError
 from amadou.paths import is_remote, local_path
 from amadou.text import qualified
 from amadou_runtime.command.drawn_stages import drawn_stages
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.job_document import (
     connector_text,
@@ -140,7 +141,7 @@ def _progress(checkpoint: str) -> list["Table"]:
     except FileNotFoundError:
         why = "this directory does not contain a run's checkpoint: check that the path is correct"
         raise CheckpointError(checkpoint, why) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise CheckpointError(checkpoint, f"its progress cannot be read: check the files ({error})") from error
 
 

@@ -514,7 +514,7 @@ def check_structures(structures: Sequence[Structure]) -> None:
         version = structure["version"]
         if type(version) is not int or version < 0:
             raise TypeError("the version of a structure is not a whole number from 0")
-        texts = (structure["kind"], structure.get("shown", ""), shown_structure(structure))
+        texts = (structure["kind"], structure.get("shown", ""), structure.get("source", ""), shown_structure(structure))
         if not all(type(text) is str for text in texts):
             raise TypeError("a name in a structure is not text")
     StateFormat(structures)

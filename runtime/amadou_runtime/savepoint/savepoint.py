@@ -1,6 +1,7 @@
 """A savepoint: a copy of a job's state and progress as of a batch, in a directory that can be moved."""
 
 import hashlib
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,6 +40,10 @@ def check_inside(directory: Path, name: str) -> None:
 
     :raises SavepointError: it is not
     """
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise SavepointError(str(directory), f"{name!r} cannot be the name of a file. Use another savepoint") from error
     path = PurePath(name)
     parts = {*path.parts, *PureWindowsPath(name).parts}
     is_relative = bool(parts) and ".." not in parts and "\0" not in name and not path.is_absolute()

@@ -19,6 +19,7 @@ from amadou.errors import CheckpointError, RunError
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.json_logs import log_batch
 from amadou_runtime.core.references import notifies_keys
 from amadou_runtime.core.watermark import Newest, Reading, Watermark, feed_stages
@@ -330,7 +331,7 @@ class RunClock:
             kept = read_clock(text)
             for stage, clock in self._clocks.items():
                 clock.load(kept[stage])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except UNREADABLE as error:
             raise CheckpointError(
                 self._files.checkpoint,
                 f"the progress file {name} cannot be read: restore it, or use a new checkpoint directory ({error!r})",
