@@ -560,6 +560,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         :param layout: the window's layout when the column was stored
         """
         version, form, _ = layout
+        if type(version) is not int or version > self.version:
+            raise self.newer(form, version, keys[0])
         try:
             found = accumulators_of(self._kept, form, column, len(keys))
         except Exception as error:

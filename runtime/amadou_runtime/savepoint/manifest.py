@@ -228,6 +228,8 @@ def parsed_manifest(content: bytes, savepoint: str) -> JobManifest:
             check_structures(structures)
         for source in manifest.sources.values():
             list(map(datetime.fromisoformat, source["newest"].values()))
+            if source.get("offset") is not None:
+                check_column([source["log"]], str)
         return manifest
     except UNREADABLE as error:
         raise SavepointError(savepoint, f"{damaged} ({error})") from error

@@ -17,7 +17,7 @@ import attrs
 import orjson
 
 from amadou import BatchReport, DeadLetterReport, FailedBatch, LateEventReport
-from amadou_runtime.core.documents import UNREADABLE, exact
+from amadou_runtime.core.documents import UNREADABLE, check_column, exact
 from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.spark.files import Files
 
@@ -169,7 +169,10 @@ def read_job(files: Files) -> Mapping[str, Any]:
         for stage in description.get("stages", {"": description}).values():
             for name, fields in _DESCRIBED.items():
                 for item in stage.get(name, ()):
+                    check_column([item[fields[0]]], str)
                     str([item[field] for field in fields])
+                    for sink in item.get("sinks", ()):
+                        str([sink[field] for field in ("connector", "guarantee")])
         return found if trigger_problem(found.get("trigger")) is None else {}
     except UNREADABLE:
         return {}
