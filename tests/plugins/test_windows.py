@@ -271,7 +271,7 @@ def sessions_of(times: list[float], gap: int, longest: int | None) -> list[list[
     counted: list[list[float]] = []
     for time in sorted(times):
         near = bool(counted) and round(time - counted[-1][-1], 6) <= gap
-        if near and (longest is None or time < counted[-1][0] + longest):
+        if near and (longest is None or round(time - counted[-1][0], 6) < longest):
             counted[-1].append(time)
         else:
             counted.append([time])
