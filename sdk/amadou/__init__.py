@@ -15,7 +15,7 @@ from amadou._codec import Codec, codec_for
 from amadou._component import Component, ComponentCallbacks, Invoke
 from amadou._component_state import ComponentState, KeyGroupState
 from amadou._connector import BufferingWriter, PartitionOffset, Sink, SinkBatch, SinkWriter, Source
-from amadou._copying import copied
+from amadou._copying import copied, copied_if_possible
 from amadou._event import Filtered, Key, KeyedEvent, in_key_order
 from amadou._event_columns import EventColumns
 from amadou._handler import Handler, check_ran
@@ -101,6 +101,7 @@ __all__ = [
     "check_ran",
     "codec_for",
     "copied",
+    "copied_if_possible",
     "errors",
     "from_micros",
     "from_millis",

@@ -40,7 +40,7 @@ def _copied(value: Any) -> Any:
 
 
 def copied_if_possible(value: Any) -> Any:
-    """Return a copy of a value, or the value itself if a part of it cannot be copied."""
+    """Return a copy of a value, or the value itself if a part of it cannot be copied, such as a generator."""
     try:
         return copied(value)
     except Exception:

@@ -12,7 +12,6 @@ Handlers, components and connectors use only `amadou` and its other public modul
 from amadou._batch import Batch, BeforeEnd, FeedingPort, Port, fed_output
 from amadou._component import known_components
 from amadou._construction import resolved_annotations
-from amadou._copying import copied_if_possible
 from amadou._encoding import (
     Envelope,
     StoredObject,
@@ -63,7 +62,6 @@ __all__ = [
     "callbacks_of",
     "check_key",
     "clock_time",
-    "copied_if_possible",
     "declared_specs",
     "fed_output",
     "is_watching",

@@ -98,6 +98,7 @@ def test_amadou_exports_these_names() -> None:
         "check_ran",
         "codec_for",
         "copied",
+        "copied_if_possible",
         "errors",
         "from_micros",
         "from_millis",

@@ -7,7 +7,18 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypedDict, overlo
 
 from typing_extensions import NamedTuple, TypeVar
 
-from amadou import ComponentState, EventColumns, Invoke, Key, KeyedEvent, Subject, check_ran, copied, from_micros
+from amadou import (
+    ComponentState,
+    EventColumns,
+    Invoke,
+    Key,
+    KeyedEvent,
+    Subject,
+    check_ran,
+    copied,
+    copied_if_possible,
+    from_micros,
+)
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import CallingComponent, H, OnLate, X, latest, micros_of
@@ -127,15 +138,7 @@ class Emission:
     def __call__(self, subject: Subject, window: Window) -> Any:
         self._accumulators = [merged(self._aggregate, self._accumulators)]
         result = self._aggregate.result(self._accumulators[0])
-        return self._function(subject, window, _handed_out(result) if self._aggregate.keeps_values else result)
-
-
-def _handed_out(result: Any) -> Any:
-    """Return a copy of a result, or the result itself if it cannot be copied, such as a generator."""
-    try:
-        return copied(result)
-    except Exception:
-        return result
+        return self._function(subject, window, copied_if_possible(result) if self._aggregate.keeps_values else result)
 
 
 def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
@@ -419,7 +422,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         function = self.function("on_close", subject.handler)
         events = map(from_micros, firsts), map(from_micros, lasts)
         if self._kept.keeps_values:
-            values = list(map(_handed_out, values))
+            values = list(map(copied_if_possible, values))
         for key, start, end, first, last, value, at in zip(keys, starts, ends, *events, values, closed, strict=True):
             subject.key, subject.timestamp = key, at
             returned = function(subject, Window(start, end, key, False, first, last), value)

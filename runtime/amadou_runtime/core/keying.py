@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
-from amadou import Filtered, Job, KeyedEvent, Source, TableSource, check_ran
-from amadou.engine import FedSource, callbacks_of, check_key, copied_if_possible, pack
+from amadou import Filtered, Job, KeyedEvent, Source, TableSource, check_ran, copied_if_possible
+from amadou.engine import FedSource, callbacks_of, check_key, pack
 from amadou.errors import (
     AmadouError,
     CallbackError,

@@ -114,7 +114,7 @@ class Block:
                 raise ValueError("columns of held events have different lengths")
         for state in self.group_states.values():
             keyed.append(state.keys)
-            len(state.keys)  # raises an exception if the stored number is none
+            len(state.keys)  # raises an exception if the stored number is no length
         for names in (self.tables, self.held, self.group_states, self.structures):
             check_column(names, str)
         for structures in self.structures.values():

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final
 
 import attrs
@@ -170,9 +171,9 @@ def read_job(files: Files) -> Mapping[str, Any]:
             for name, fields in _DESCRIBED.items():
                 for item in stage.get(name, ()):
                     check_column([item[fields[0]]], str)
-                    str([item[field] for field in fields])
+                    itemgetter(*fields)(item)
                     for sink in item.get("sinks", ()):
-                        str([sink[field] for field in ("connector", "guarantee")])
+                        itemgetter("connector", "guarantee")(sink)
         return found if trigger_problem(found.get("trigger")) is None else {}
     except UNREADABLE:
         return {}

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from amadou import Component, Job, Key
-from amadou.engine import StateTable, copied_if_possible
+from amadou import Component, Job, Key, copied_if_possible
+from amadou.engine import StateTable
 from amadou.errors import VectorizedPathError
 from amadou.text import shown_error
 from amadou_runtime.core.failure import callback_error, shown_traceback

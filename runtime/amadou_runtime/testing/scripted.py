@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from amadou import KeyedEvent
-from amadou.engine import copied_if_possible
+from amadou import KeyedEvent, copied_if_possible
 
 
 class ScriptedEvent:
