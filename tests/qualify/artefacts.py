@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 import shutil
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
@@ -16,6 +15,7 @@ from urllib.parse import unquote
 
 import typer
 from attrs import field, frozen
+from tests.archives import unpack_archive
 from tests.qualify.figures import ROOT
 
 from amadou import AmadouError
@@ -186,8 +186,7 @@ def _job(name: str) -> Path:
 
 
 def _unpack(archive: str, directories: Mapping[str, str]) -> None:
-    with tarfile.open(ROOT / "tests" / "stored" / "checkpoints-4" / f"{archive}.tar.xz") as opened:
-        opened.extractall("unpacked", filter="data")
+    unpack_archive(ROOT / "tests" / "stored" / "checkpoints-4" / f"{archive}.tar.xz", Path("unpacked"))
     for directory, name in directories.items():
         shutil.move(f"unpacked/{directory}", name)
     shutil.rmtree("unpacked")

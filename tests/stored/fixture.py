@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from uuid import uuid4
 
 import attrs
 import psycopg
+from tests.archives import unpack_archive
 from tests.services import new_database
 from tests.stored.cases import BEGIN, Case, Input, Services
 from tests.stored.jobs.fraud import Alert
@@ -95,8 +95,7 @@ class Fixture:
 
     def unpack(self, to: Path, services: Services = MappingProxyType({})) -> "Place":
         """Unpack the fixture to a directory."""
-        with tarfile.open(self.archive) as archive:
-            archive.extractall(to, filter="data")
+        unpack_archive(self.archive, to)
         place = Place(self.case, to, services)
         made = place.made
         changes = {f"file:{slashes}{made['place']}/": f"file:{slashes}{to}/" for slashes in ("", "//")}
