@@ -12,6 +12,7 @@ from amadou._event import Key
 from amadou._event_columns import EventColumns
 from amadou._state_spec import StateSpec, time_of_state
 from amadou._subject import Subject
+from amadou.errors import StateDecodeError
 from amadou.event_time import LAST_TIME
 
 Invoke: TypeAlias = Callable[..., None]
@@ -241,7 +242,12 @@ class Component(StateSpec[ComponentState]):
         return state
 
     def _state(self, key: Key, encoded: Any) -> ComponentState:
-        return self.loaded(ComponentState(self, key, encoded))
+        try:
+            return self.loaded(ComponentState(self, key, encoded))
+        except StateDecodeError:
+            raise
+        except Exception as error:
+            raise self.unreadable(error, encoded, self._shown_part(), key) from error
 
     def _state_with_ttl(self, key: Key, encoded: Any, now: int) -> ComponentState:
         return self._state(key, encoded)

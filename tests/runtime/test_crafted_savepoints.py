@@ -4,6 +4,7 @@ import base64
 import hashlib
 import zlib
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from tests.commands import amadou
 from tests.conformance.handlers import EventHandler, event, job
 
-from amadou import Job, KeyedEvent, ReferenceSpec, SinkSpec, Subject, ValueSpec
-from amadou.errors import SavepointError
+from amadou import Handler, Job, KeyedEvent, ReferenceSpec, SinkSpec, Subject, ValueSpec
+from amadou.errors import SavepointError, SourceError
+from amadou_plugins.connectors import JsonLinesSource
 from amadou_runtime import TestRun, run
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, StagesManifest
@@ -27,6 +29,14 @@ class Counting(EventHandler):
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.counts.state_for(subject).value += 1
+
+
+class Noting(Handler):
+    def key_event(self, record: Any) -> KeyedEvent[Any]:
+        return KeyedEvent(record["key"], datetime.fromtimestamp(record["time"], timezone.utc))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        pass
 
 
 def counting() -> Job:
@@ -183,3 +193,48 @@ def test_a_row_that_cannot_be_imported_is_an_error(
     assert (ran.exit_code, "Traceback" in ran.output) == (1, False)
     assert isinstance(ran.exception, SystemExit)
     assert problem in " ".join(ran.output.split())
+
+
+def with_clock(**changes: Any) -> Callable[[Manifest], Manifest]:
+    def change(manifest: Manifest) -> Manifest:
+        return attrs.evolve(manifest, clock={**manifest.clock, "watermark": {**manifest.clock["watermark"], **changes}})
+
+    return change
+
+
+def with_text(text: str) -> Callable[[Manifest], Manifest]:
+    def change(manifest: Manifest) -> Manifest:
+        return attrs.evolve(manifest, specs={text: manifest.specs["counts"]})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change", [with_clock(brought={}), with_clock(newest={"events": {"": 1, "b": 2}}), with_text("\ud800")]
+)
+def test_a_manifest_whose_parts_do_not_fit_is_damaged(savepoint: Path, change: Callable[[Manifest], Manifest]) -> None:
+    crafted(savepoint, change)
+    with pytest.raises(SavepointError, match=r"savepoint.json is damaged or incomplete"):
+        TestRun(counting(), savepoint=savepoint)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "\ud800"])
+def test_a_file_name_that_the_file_system_cannot_have_is_refused(savepoint: Path, name: str) -> None:
+    crafted(savepoint, with_file(name, b""))
+    with pytest.raises(SavepointError, match=r"cannot be the name of a file|is damaged or incomplete"):
+        Savepoint(savepoint)
+
+
+def test_a_position_that_a_source_cannot_read_names_the_source(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"key": "DE", "time": 1}\n')
+    read = Job("read", Noting(), sources={"events": JsonLinesSource(str(tmp_path / "in"))})
+    run(read, engine="embedded", to_savepoint=str(tmp_path / "saved"))
+    crafted(
+        tmp_path / "saved",
+        lambda manifest: attrs.evolve(
+            manifest, sources={"events": {**manifest.sources["events"], "position": [{"a": 1}]}}
+        ),
+    )
+    with pytest.raises(SourceError, match=r"the source 'events' \(JsonLinesSource\) cannot continue at its position"):
+        run(read, engine="embedded", from_savepoint=str(tmp_path / "saved"))

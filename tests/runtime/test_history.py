@@ -8,15 +8,18 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.conformance.handlers import Recorder, job
 
 from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport, PartitionReport
+from amadou_runtime.core.job_document import job_document
 from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.history import HistoryWriter, read_history, read_job
+from amadou_runtime.spark.history import HistoryWriter, LastRun, read_history, read_job
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LETTER = DeadLetterReport(
     "on_event", "KeyError: 'x'", "Traceback", "{}", "in", "'a'", NOW, "tag", NOW, {"s": "1"}, [(NOW, "tag")], b"\0\xff"
 )
+DESCRIPTION = job_document(job(Recorder(), "events"))
 LATE = LateEventReport("dropped", "in", "'a'", NOW, "1", NOW, "minutes")
 
 
@@ -33,7 +36,7 @@ def files(tmp_path: Path) -> LocalFiles:
 
 
 def written(files: LocalFiles, *batches: BatchReport | FailedBatch) -> None:
-    writer = HistoryWriter(files, {"job": "shop"}, "5 seconds")
+    writer = HistoryWriter(files, DESCRIPTION, "5 seconds")
     for batch in batches:
         writer.add(batch)
     writer.end()
@@ -46,7 +49,7 @@ def test_reports_of_batches_are_read_as_they_were_written(files: LocalFiles) -> 
     written(files, *batches, failed)
     assert read_history(files) == [*batches, failed]
     assert read_history(files, after=0) == [batches[1], failed]
-    assert read_job(files) == {"trigger": "5 seconds", "description": {"job": "shop"}}
+    assert read_job(files) == LastRun("5 seconds", DESCRIPTION)
 
 
 def test_a_run_continues_the_history_of_the_run_before(files: LocalFiles) -> None:
@@ -72,23 +75,39 @@ def test_the_history_has_at_most_5000_batches_and_100_dead_letters(files: LocalF
     assert history[-1].dead_letters == dead_letters
 
 
-def test_damaged_lines_and_files_of_the_history_are_ignored(files: LocalFiles) -> None:
+def described_with(changes: dict[str, Any]) -> str:
+    """Return the record of a run with another description."""
+    return json.dumps({"trigger": None, "description": DESCRIPTION | changes})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "nonsense",
+        '{"trigger": "5 seconds"}',
+        described_with({"settings": None}),
+        described_with({"specs": [{"name": 1, "kind": "ValueSpec", "type": "int", "ttl": None}]}),
+        described_with({"sources": 7}),
+        described_with({"stages": {"first": DESCRIPTION, "second": 3}}),
+    ],
+)
+def test_damaged_lines_and_files_of_the_history_are_ignored(files: LocalFiles, damage: str) -> None:
     written(files, report(0, dead_letters=[LETTER]), report(1))
     history = files.directory / "history"
     (history / "0").write_text((history / "0").read_text() + '\n{"number": 2}\nnonsense\n[]')
     without_batch = json.dumps({"letter": json.loads((history / "dead_letters").read_text())["letter"]})
     (history / "dead_letters").write_text(f'nonsense\n{{"batch": 0}}\n[]\n{without_batch}')
-    (history / "job").write_text("nonsense")
+    (history / "job").write_text(damage)
     (history / "other").write_text("nonsense")
     assert read_history(files) == [report(0), report(1)]
-    assert read_job(files) == {}
+    assert read_job(files) == LastRun()
     written(files, report(2))
     assert [batch.number for batch in read_history(files)] == [0, 1, 2]
 
 
 def test_the_history_of_a_checkpoint_without_files_is_empty(files: LocalFiles) -> None:
     assert read_history(files) == []
-    assert read_job(files) == {}
+    assert read_job(files) == LastRun()
 
 
 def test_a_history_that_cannot_be_written_does_not_end_the_run(

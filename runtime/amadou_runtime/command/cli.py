@@ -1,6 +1,8 @@
 """The console command `amadou`."""
 
+import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -30,7 +32,8 @@ def amadou(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    if isinstance(sys.stdout, TextIOWrapper):  # text from data can have characters that the terminal's encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 plugins_of().register_commands(app)

@@ -82,19 +82,18 @@ def stored_run(
     if local is None and place.startswith(("/", "file:")):
         raise CheckpointError(checkpoint, "it does not exist: correct the path, or name another file system in a URI")
     files: Files = local or checkpoint_files(session(), place)
-    metadata, record = read_metadata(files), read_job(files)
+    metadata, last = read_metadata(files), read_job(files)
     job = reproduce = None
     if target is not None:
         loaded = load_job(target)
         check_job(target, loaded, metadata)
         job = loaded.with_params(params or {}, connectors=False)
         reproduce = partial(reproduced, loaded, params or {})
-    trigger, description = record.get("trigger"), record.get("description", {})
     sources = [
         qualified(stage, source["name"])
-        for stage, of in description.get("stages", {"": description}).items()
+        for stage, of in last.description.get("stages", {"": last.description}).items()
         for source in of.get("sources", ())
-        if "stage" not in source
+        if source["stage"] is None
     ]
     facts = RunFacts(
         job=metadata.job,
@@ -102,9 +101,9 @@ def stored_run(
         id=metadata.run,
         engine="spark",
         checkpoint=place,
-        trigger=trigger,
-        interval=trigger_interval(trigger),
-        description=description,
+        trigger=last.trigger,
+        interval=trigger_interval(last.trigger),
+        description=last.description,
         state=RunState(session, place, job),
         reproduce=reproduce,
     )

@@ -79,7 +79,7 @@ def _list(value: Any, type_: Any) -> list[Any]:
 
 def _mapping(value: Any, type_: Any) -> dict[str, Any]:
     _, item = get_args(type_)
-    return {key: _converter.structure(each, item) for key, each in exact(value, dict).items()}
+    return {exact(key, str): _converter.structure(each, item) for key, each in exact(value, dict).items()}
 
 
 def _origin(type_: Any) -> Any:

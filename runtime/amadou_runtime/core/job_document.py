@@ -11,53 +11,119 @@ import attrs
 from amadou import Component, Job, Lookup, Param
 from amadou.engine import HIDDEN, FedSource, names_secret, params_of
 from amadou.text import shortened
+from amadou_runtime.core.documents import structured
 
 _TEXT = 500
 
 
+@attrs.frozen
+class _Spec:
+    name: str
+    kind: str
+    type: str
+    ttl: str | None
+
+
+@attrs.frozen
+class _Lookup:
+    name: str
+    fetch: str
+    type: str
+
+
+@attrs.frozen
+class _Source:
+    """A source. If it is a port of another stage, the `stage` and the `port` are set."""
+
+    name: str
+    connector: str
+    bounded: bool | None
+    stage: str | None
+    port: str | None
+
+
+@attrs.frozen
+class _Dependency:
+    source: str
+    needs: str
+    threshold: str
+
+
+@attrs.frozen
+class _Sink:
+    connector: str
+    guarantee: str
+
+
+@attrs.frozen
+class _Port:
+    name: str
+    type: str
+    sinks: list[_Sink]
+
+
+@attrs.frozen(kw_only=True)
+class _JobDocument:
+    """The form of `Run.description`."""
+
+    job: str
+    handler: str
+    summary: str
+    specs: list[_Spec]
+    lookups: list[_Lookup]
+    sources: list[_Source]
+    dependencies: list[_Dependency]
+    ports: list[_Port]
+    settings: Mapping[str, str]
+
+    @classmethod
+    def of(cls, job: Job) -> "_JobDocument":
+        return cls(
+            job=job.name,
+            handler=handler_name(job),
+            summary=shortened(handler_summary(job), _TEXT),
+            specs=[
+                _Spec(name, spec_kind(spec), spec.shown_type(), None if spec.ttl is None else setting_text(spec.ttl))
+                for name, spec in job.specs.items()
+            ],
+            lookups=[
+                _Lookup(name, shortened(fetch_text(lookup), _TEXT), lookup.shown_type())
+                for name, lookup in job.lookups.items()
+            ],
+            sources=[_source(name, source) for name, source in job.sources.items()],
+            dependencies=[
+                _Dependency(each.dependent, each.on, setting_text(each.threshold)) for each in job.dependencies
+            ],
+            ports=[
+                _Port(name, spec.shown_type(), [_sink(sink) for port, sink in job.all_sinks if port == name])
+                for name, spec in job.ports.items()
+            ],
+            settings={name: shortened(text, _TEXT) for name, text in job_settings(job).items()},
+        )
+
+
+@attrs.frozen
+class _StagesDocument:
+    """The form of `Run.description` for a job with stages."""
+
+    job: str
+    stages: Mapping[str, _JobDocument]
+
+
 def job_document(job: Job) -> dict[str, Any]:
     """Return a job's handler, state, ports, sources and settings, or those of its stages; see `Run.description`."""
-    if job.stages:
-        return {"job": job.name, "stages": {name: job_document(stage) for name, stage in job.by_stage.items()}}
-    return {
-        "job": job.name,
-        "handler": handler_name(job),
-        "summary": shortened(handler_summary(job), _TEXT),
-        "specs": [
-            {"name": name, "kind": spec_kind(spec), "type": spec.shown_type(), "ttl": _ttl(spec)}
-            for name, spec in job.specs.items()
-        ],
-        "lookups": [
-            {"name": name, "fetch": shortened(fetch_text(lookup), _TEXT), "type": lookup.shown_type()}
-            for name, lookup in job.lookups.items()
-        ],
-        "sources": [
-            {
-                "name": name,
-                "connector": _shown(source),
-                "bounded": None if isinstance(source, FedSource) or params_of([source]) else source.bounded,
-                **({"stage": source.stage, "port": source.port} if isinstance(source, FedSource) else {}),
-            }
-            for name, source in job.sources.items()
-        ],
-        "dependencies": [
-            {"source": each.dependent, "needs": each.on, "threshold": setting_text(each.threshold)}
-            for each in job.dependencies
-        ],
-        "ports": [
-            {
-                "name": name,
-                "type": spec.shown_type(),
-                "sinks": [
-                    {"connector": _shown(sink), "guarantee": sink.guarantee}
-                    for port, sink in job.all_sinks
-                    if port == name
-                ],
-            }
-            for name, spec in job.ports.items()
-        ],
-        "settings": {name: shortened(text, _TEXT) for name, text in job_settings(job).items()},
-    }
+    if not job.stages:
+        return attrs.asdict(_JobDocument.of(job))
+    stages = {name: _JobDocument.of(stage) for name, stage in job.by_stage.items()}
+    return attrs.asdict(_StagesDocument(job.name, stages))
+
+
+def check_job_document(document: Mapping[str, Any]) -> None:
+    """Check that a document has the form of what `job_document` returns.
+
+    :raises ValueError: it has another form
+    """
+    structured(_StagesDocument if "stages" in document else _JobDocument, document)
 
 
 def handler_name(job: Job) -> str:
@@ -127,12 +193,18 @@ def setting_text(value: Any) -> str:
     return value if value in ("deliver", "drop", "divert", "fail", "dead_letter") else repr(value)
 
 
+def _source(name: str, source: Any) -> _Source:
+    if isinstance(source, FedSource):
+        return _Source(name, _shown(source), None, source.stage, source.port)
+    return _Source(name, _shown(source), None if params_of([source]) else source.bounded, None, None)
+
+
+def _sink(sink: Any) -> _Sink:
+    return _Sink(_shown(sink), sink.guarantee)
+
+
 def _shown(connector: Any) -> str:
     return shortened(connector_text(connector), _TEXT)
-
-
-def _ttl(spec: Any) -> str | None:
-    return None if spec.ttl is None else setting_text(spec.ttl)
 
 
 def _default(field: Any) -> Any:

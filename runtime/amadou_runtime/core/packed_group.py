@@ -6,8 +6,9 @@ from typing import Any, Final, NamedTuple
 
 from amadou import Key, KeyGroupState
 from amadou.engine import StateTable, Timers, is_watching, pack, unpack
-from amadou.errors import StateDecodeError
+from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import END_OF_TIME
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.key_group import OTHER_RELEASE, HeldChunk, HeldEvents, KeyGroup
 
 _VERSION = 6
@@ -63,7 +64,16 @@ class PackedGroup:
     def begin(self, group: KeyGroup) -> None:
         if self._packed is None:
             return
-        packed, packed_in_memory = divided(self._packed)
+        try:
+            self._load_from(self._packed, group)
+        except AmadouError:
+            raise
+        except UNREADABLE as error:
+            why = f"the state of a key group is damaged ({type(error).__name__}: {error})"
+            raise StateDecodeError(self._packed, list, why, advice="use a savepoint from before the damage") from error
+
+    def _load_from(self, stored: bytes, group: KeyGroup) -> None:
+        packed, packed_in_memory = divided(stored)
         version, *rest = unpack(packed)
         if version != _VERSION:
             why = f"this release reads only version {_VERSION} of a key group's state"

@@ -197,7 +197,7 @@ def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfi
 
     :param version: the spec's next version
     """
-    if before["kind"] != now["kind"]:
+    if before["kind"] != now["kind"] or before.get("parts", {}).keys() != now.get("parts", {}).keys():
         return Misfit(name, before, now, "", "", version)
     if before["version"] > now["version"]:
         return Misfit(name, before, now, "", "version", version)

@@ -1,11 +1,14 @@
 """Savepoints of the embedded engine."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-from amadou import Job
+from amadou import AmadouError, Job, Source
+from amadou.errors import SourceError
 from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.references import ReferenceTable, saved_name
 from amadou_runtime.core.state_schema import Known, described, with_structures
 from amadou_runtime.core.watermark import Watermark
@@ -54,7 +57,9 @@ class JobProgress:
             return {name: source.records_by_partition() for name, source in job.stream_sources.items()}
         records = {}
         for name, source in job.stream_sources.items():
-            records[name], self.positions[name] = source.read_from(self.positions.get(name))
+            position = self.positions.get(name)
+            with nullcontext() if position is None else _continuing(name, source):
+                records[name], self.positions[name] = source.read_from(position)
         return records
 
 
@@ -78,8 +83,24 @@ def load_savepoint(job: Job, savepoint: Savepoint, engine: StatefulEngine) -> Jo
         if of.get("position") is not None:
             progress.positions[name] = of["position"]
         elif of.get("offset") is not None:
-            progress.positions[name] = source.position_at(of["offset"], savepoint.source_files(name))
+            with _continuing(name, source):
+                progress.positions[name] = source.position_at(of["offset"], savepoint.source_files(name))
     return progress
+
+
+@contextmanager
+def _continuing(name: str, source: Source) -> Iterator[None]:
+    """Raise a `SourceError` if a source cannot read the position at which it should continue."""
+    try:
+        yield
+    except UNREADABLE as error:
+        if isinstance(error, AmadouError):
+            raise
+        why = f"{type(error).__name__}: {error}"
+        raise SourceError(
+            f"the source {name!r} ({type(source).__name__}) cannot continue at its position in the savepoint ({why}): "
+            f"use the kind of source with which the savepoint was written, or another savepoint"
+        ) from error
 
 
 def saved_tables(savepoint: Savepoint, job: Job) -> dict[str, ReferenceTable]:

@@ -15,7 +15,7 @@ from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group, key_position
 from amadou_runtime.core.packed_group import PackedGroup, group_state_fields, group_state_of
 from amadou_runtime.core.state_schema import Known, Structure
-from amadou_runtime.savepoint.readable import check_structures
+from amadou_runtime.core.structure_form import check_structures
 
 _BYTES, _KEYS = 1 << 17, 1 << 11
 """Size of a block's state, and number of its keys, at which the next block begins. Larger blocks compress better, but

@@ -15,7 +15,7 @@ from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.documents import UNREADABLE, check_column, structured
 from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.state_schema import Known
-from amadou_runtime.savepoint.readable import check_structures
+from amadou_runtime.core.structure_form import check_structures
 from amadou_runtime.savepoint.state_file import StateFileInfo
 
 MANIFEST: Final = "savepoint.json"
@@ -168,6 +168,8 @@ def check_clock(clock: Mapping[str, Any]) -> None:
     watermark = found.watermark
     by_partition = (*watermark.newest.values(), *watermark.brought.values())
     check_column([micros for of in by_partition for micros in of.values()], int)
+    if any(of.keys() != watermark.brought.get(source, {}).keys() for source, of in watermark.newest.items()):
+        raise ValueError("the newest events of its clock are not those that arrived")
     check_column([watermark.current, watermark.before_end], int, type(None))
 
 

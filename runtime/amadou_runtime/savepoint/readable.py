@@ -21,7 +21,7 @@ from amadou.errors import AmadouError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shortened
 from amadou_runtime.core.documents import UNREADABLE
-from amadou_runtime.core.state_schema import Structure, shown_structure
+from amadou_runtime.core.state_schema import Structure
 
 _SHOWN: Final = 200
 _LONG: Final = 1_000
@@ -501,20 +501,3 @@ def micros_of(text: Any) -> int:
         return to_micros(datetime.fromisoformat(text))
     except (ValueError, TypeError, AmadouError) as error:
         raise NotReadableError(f"{text!r} is not a time in ISO format with a time zone") from error
-
-
-def check_structures(structures: Sequence[Structure]) -> None:
-    """Check that these are structures of a spec, for data that may come from somebody else.
-
-    :raises Exception: they are not
-    """
-    if not structures:
-        raise ValueError("a spec has no structure")
-    for structure in structures:
-        version = structure["version"]
-        if type(version) is not int or version < 0:
-            raise TypeError("the version of a structure is not a whole number from 0")
-        texts = (structure["kind"], structure.get("shown", ""), structure.get("source", ""), shown_structure(structure))
-        if not all(type(text) is str for text in texts):
-            raise TypeError("a name in a structure is not text")
-    StateFormat(structures)

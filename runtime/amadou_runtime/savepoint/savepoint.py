@@ -42,7 +42,8 @@ def check_inside(directory: Path, name: str) -> None:
     """
     try:
         os.fsencode(name)
-    except UnicodeEncodeError as error:
+        (directory / name).exists()
+    except (UnicodeEncodeError, OSError) as error:
         raise SavepointError(str(directory), f"{name!r} cannot be the name of a file. Use another savepoint") from error
     path = PurePath(name)
     parts = {*path.parts, *PureWindowsPath(name).parts}

@@ -15,7 +15,7 @@ from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
-from amadou_runtime.savepoint.readable import check_structures
+from amadou_runtime.core.structure_form import check_structures
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import range_count
 from amadou_runtime.spark.lease import holder_of

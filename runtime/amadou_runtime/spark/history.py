@@ -11,26 +11,19 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache
-from operator import itemgetter
 from typing import Any, Final
 
 import attrs
 import orjson
 
 from amadou import BatchReport, DeadLetterReport, FailedBatch, LateEventReport
-from amadou_runtime.core.documents import UNREADABLE, check_column, exact
+from amadou_runtime.core.documents import UNREADABLE, exact, structured
+from amadou_runtime.core.job_document import check_job_document
 from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.spark.files import Files
 
 _DIRECTORY: Final = "history"
 _JOB: Final = f"{_DIRECTORY}/job"
-_DESCRIBED: Final[Mapping[str, Sequence[str]]] = {
-    "specs": ("name", "kind", "type", "ttl"),
-    "sources": ("name", "connector", "bounded"),
-    "dependencies": ("source", "needs", "threshold"),
-    "ports": ("name", "type", "sinks"),
-}
-"""The fields that parts of `Run.description` always have."""
 _LETTERS: Final[Mapping[str, type]] = {"dead_letters": DeadLetterReport, "late_events": LateEventReport}
 """The fields of batch reports that have a file of their own."""
 _IN_FILE: Final = 100
@@ -51,7 +44,7 @@ class HistoryWriter:
 
     def __init__(self, files: Files, description: Mapping[str, Any], trigger: str | None) -> None:
         self._files = files
-        self._job = orjson.dumps({"trigger": trigger, "description": description}).decode()
+        self._job = orjson.dumps(attrs.asdict(LastRun(trigger, description))).decode()
         self._lock = threading.Lock()
         self._added: list[BatchReport | FailedBatch] = []
         self._wake, self._ended = threading.Event(), threading.Event()
@@ -159,24 +152,26 @@ def read_history(files: Files, after: int = -1) -> list[BatchReport | FailedBatc
     return [found[key] for key in sorted(found, key=lambda key: (key[0], not key[1]))]
 
 
-def read_job(files: Files) -> Mapping[str, Any]:
-    """Return the trigger and the description of the last run; empty if there is no record.
+@attrs.frozen
+class LastRun:
+    """The trigger and the description of a run; see `Run`. The description of a run that left none is empty."""
+
+    trigger: str | None = None
+    description: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+def read_job(files: Files) -> LastRun:
+    """Return the record of the last run; an empty one if there is none that can be read.
 
     :raises CheckpointError: the checkpoint cannot be read
     """
+    stored = files.read(_JOB)
     try:
-        found: Mapping[str, Any] = orjson.loads(files.read(_JOB) or "{}")
-        description = found.get("description", {})
-        for stage in description.get("stages", {"": description}).values():
-            for name, fields in _DESCRIBED.items():
-                for item in stage.get(name, ()):
-                    check_column([item[fields[0]]], str)
-                    itemgetter(*fields)(item)
-                    for sink in item.get("sinks", ()):
-                        itemgetter("connector", "guarantee")(sink)
-        return found if trigger_problem(found.get("trigger")) is None else {}
+        found = structured(LastRun, orjson.loads(stored or ""))
+        check_job_document(found.description)
+        return found if trigger_problem(found.trigger) is None else LastRun()
     except UNREADABLE:
-        return {}
+        return LastRun()
 
 
 def _key(batch: BatchReport | FailedBatch) -> tuple[int, bool]:
