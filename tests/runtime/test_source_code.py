@@ -3,13 +3,15 @@
 import enum
 import math
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import attrs
 import pytest
 
+from amadou import KeyedEvent
+from amadou_plugins.connectors import KafkaRecord
 from amadou_runtime.testing.source_code import SourceCode
 
 
@@ -90,3 +92,17 @@ def test_expressions_for_values_set_fields_that_are_not_arguments_of_the_class(v
     expression, again = written(value)
     assert expression.startswith("having(")
     assert again == value
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (KafkaRecord(b"v"), "from amadou_plugins.connectors import KafkaRecord"),
+        (KeyedEvent("a", datetime(2026, 1, 1, tzinfo=timezone.utc)), "from amadou import KeyedEvent"),
+        (Point(1.0, 2.0), f"from {__name__} import Point"),
+    ],
+)
+def test_classes_are_imported_from_the_package_that_exports_them(value: Any, line: str) -> None:
+    source = SourceCode()
+    source.of(value)
+    assert line in source.imports()

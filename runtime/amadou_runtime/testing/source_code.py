@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -9,7 +10,7 @@ from math import isfinite
 from typing import Any, Final
 from uuid import UUID
 
-from amadou.fields import fields_of, has_fields
+from amadou.fields import fields_of, has_fields, is_named_tuple
 
 _LONGEST: Final = 60
 _LITERALS: Final = (str, int, float, bool, bytes, type(None))
@@ -73,6 +74,8 @@ class SourceCode:
             return repr(value).removeprefix(f"{kind.__module__}.")
         if kind in (list, tuple, set, frozenset, dict):
             return self._container(value)
+        if is_named_tuple(kind):  # its items: a property may hide a field
+            return self._call(kind, dict(zip(kind._fields, value, strict=True)))
         if has_fields(kind):
             fields = {field.alias: getattr(value, field.name) for field in fields_of(kind) if field.alias is not None}
             return self._made(value, fields, [field.name for field in fields_of(kind) if field.alias is None])
@@ -130,6 +133,16 @@ class SourceCode:
 
     def _class(self, class_: type) -> str:
         outer = class_.__qualname__.partition(".")[0]
-        module = "amadou" if class_.__module__.startswith("amadou.") else class_.__module__
-        self.need(module, outer)
+        self.need(_exporting(class_.__module__, outer), outer)
         return class_.__qualname__
+
+
+def _exporting(module: str, name: str) -> str:
+    """Return the outermost package that exports what a module defines; the module if no package does."""
+    parts = module.split(".")
+    defined = getattr(sys.modules.get(module), name, None)
+    for number in range(1, len(parts) if defined is not None else 0):
+        package = ".".join(parts[:number])
+        if getattr(sys.modules.get(package), name, None) is defined:
+            return package
+    return module
