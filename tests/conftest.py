@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print how long the files took that took longest, as `--durations` does for tests."""
+    """Print how long the files took that took longest, as `--durations` does for tests, and each folder."""
     if not terminalreporter.config.getoption("durations"):
         return
     seconds: Counter[str] = Counter()
@@ -62,6 +62,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.section("slowest files")
     for file, taken in seconds.most_common(30):
         terminalreporter.write_line(f"{taken:7.1f}s {file}")
+    rooms: Counter[str] = Counter()
+    for file, taken in seconds.items():
+        rooms["/".join(file.split("/")[:2] if file.count("/") > 1 else file.split("/")[:1])] += taken
+    for room, taken in rooms.most_common():
+        terminalreporter.write_line(f"{taken:7.1f}s {room}")
     terminalreporter.write_line(f"{seconds.total():7.1f}s in all files")
 
 

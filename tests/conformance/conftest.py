@@ -21,21 +21,21 @@ ON_SPARK = {
     "spark-log-by-key": {"store": "log", "forms": ENTRY_PER_KEY},
 }
 """Stores on Spark, and the arguments of `SparkEngine`."""
-IN_ANY_FORM = {
+ON_ANY_STORE = {
     "classes travel",
     "dead letters of workers",
     "errors of workers",
-    "given state",
     "lookups",
-    "order across partitions",
     "references",
     "secrets in workers",
     "stages",
-    "values travel",
-    "windows in memory",
 }
-"""What Spark can change in the same way however the state of a key group is stored: on Spark, these cases have an entry
-per key in the log, and one entry with `scripts/qualify`. Most tests of runs on Spark have one entry.
+"""What Spark can change in the same way whatever the store is: these cases run on the log with an entry per key, and on
+the other stores with `scripts/qualify`.
+"""
+IN_ANY_FORM = {"given state", "order across partitions", "values travel", "windows in memory"}
+"""What Spark can change in the same way however the log stores a key group: these cases run on both stores, and with
+one entry for a key group of the log with `scripts/qualify`. Most tests of runs on Spark have one entry.
 """
 
 
@@ -69,6 +69,8 @@ def left_out(mark: pytest.Mark | None) -> set[str]:
     if mark is None:
         return {"spark", *ON_SPARK}
     (reason,) = mark.args
+    if reason in ON_ANY_STORE:
+        return {"spark-groups", "spark-log-packed"}
     return {"spark-log-packed"} if reason in IN_ANY_FORM else set()
 
 

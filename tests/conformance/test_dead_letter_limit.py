@@ -48,7 +48,7 @@ def limited_job(limit: Any, **settings: Any) -> Any:
     return job(FailsByValue(), on_error="dead_letter", max_dead_letters=limit, **settings)
 
 
-@pytest.mark.on_spark("restart")
+@pytest.mark.on_spark("dead letters of workers")
 def test_more_dead_letters_than_the_limit_end_the_run_across_batches_and_restarts(test_run: MakeRun) -> None:
     run = test_run(limited_job(4)).add_records([event(1, "event"), event(2, "record")]).restart()
     run.add_records([event(3, "type"), event(4, "event"), event(5, "fine")])

@@ -258,7 +258,10 @@ def test_a_port_that_updates_a_reference_does_not_hold_back_the_watermark(test_r
     assert test.run().stage("use").watermark == at(30)
 
 
-@pytest.mark.parametrize("store", ["groups", pytest.param("log", marks=pytest.mark.needs_spark(4))])
+@pytest.mark.parametrize(
+    "store",
+    [pytest.param("groups", marks=pytest.mark.qualify), pytest.param("log", marks=pytest.mark.needs_spark(4))],
+)
 @pytest.mark.spark
 def test_a_run_on_spark_reads_a_reference(spark: Any, store: Any) -> None:
     """Rule b: in a run with several key ranges."""
@@ -438,9 +441,10 @@ class TimeOfEvent(Handler):
         self.out.collect(subject, (event.value, event.timestamp, subject.is_late))
 
 
-@pytest.mark.on_spark("references")
 @pytest.mark.several_stages
-@pytest.mark.parametrize(("timer", "time"), [(50, 100), (150, 150)])
+@pytest.mark.parametrize(
+    ("timer", "time"), [pytest.param(50, 100, marks=pytest.mark.on_spark("references")), (150, 150)]
+)
 def test_a_flush_notifies_keys_at_the_time_of_the_update_or_the_watermark_before(
     test_run: MakeRun, timer: int, time: int
 ) -> None:

@@ -56,7 +56,6 @@ def test_dropped_state_of_retired_specs_is_counted_by_keys(test_run: MakeRun) ->
     assert result.records("seen") == []
 
 
-@pytest.mark.on_spark("restart")
 def test_retained_state_of_a_retired_spec_is_used_when_the_spec_returns(test_run: MakeRun) -> None:
     run = test_run(job(Plain(), retired={"window": "keep"}), snapshot=snapshot_of_windows()).add_watermark(at(60))
     run.add_record(event(61))
