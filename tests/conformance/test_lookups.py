@@ -378,10 +378,7 @@ on_spark = pytest.mark.on_spark("lookups")
 @pytest.mark.parametrize("handler", [KeptLevels, KeptWithDeadLetters])
 @pytest.mark.parametrize(
     ("key", "problem"),
-    [
-        pytest.param(*of, id=id_, marks=[pytest.mark.on_spark("lookups")][: id_ == "answer"])
-        for id_, of in NOT_KEPT.items()
-    ],
+    [pytest.param(*of, id=name, marks=on_spark if name == "answer" else ()) for name, of in NOT_KEPT.items()],
 )
 def test_only_the_event_whose_kept_lookup_key_or_result_has_another_type_becomes_a_dead_letter(
     key: Any, problem: str, handler: type[Handler], test_run: MakeRun
