@@ -1,12 +1,13 @@
 """Test runs on both engines."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.conformance.handlers import Recorder, at, event, job
 
-from amadou import KeyedEvent, SinkSpec, Subject, ValueSpec
+from amadou import KeyedEvent, Lookup, SinkSpec, Subject, ValueSpec
 from amadou.errors import EngineDifferenceError
 from amadou_runtime import TestRun
 from amadou_runtime.testing import trace
@@ -72,4 +73,27 @@ def test_callbacks_that_collect_nothing_do_not_differ(spark: Any) -> None:
     run = TestRun(job(Silent(), on_error="dead_letter"), engine="both", spark=spark)
     result = run.add_records([event(0), event(1, "fail"), event(2)]).run()
     assert [len(entry.outputs) for entry in result.trace] == [0, 1, 0]
+    run.close()
+
+
+def levels_of(names: Sequence[str]) -> dict[str, int]:
+    return {name: len(name) for name in names}
+
+
+class Cached(Recorder):
+    """Each of Spark's workers has a cache of its own."""
+
+    levels = Lookup(levels_of, key=lambda event: event.value, ttl=3600)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.report("event", subject, event.timestamp, self.levels.get(subject, event.value))
+
+
+def test_caches_of_lookups_do_not_make_a_difference(spark: Any) -> None:
+    run = TestRun(job(Cached()), engine="both", spark=spark)
+    for second in range(6):
+        run.add_record(event(second, "abc", f"k{second}")).end_batch()
+    result = run.run()
+    assert [seen[4] for seen in result.records("seen")] == [3] * 6
+    assert result.counters == {"levels.fetched": 1, "levels.cached": 5}
     run.close()

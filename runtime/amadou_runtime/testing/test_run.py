@@ -529,7 +529,7 @@ class TestRun:
         if self.engine == "embedded":
             return defaults.embedded_engine(self._job)
         spark = defaults.spark_engine(self._job, self._spark)
-        return spark if self.engine == "spark" else BothEngines(defaults.embedded_engine(self._job), spark)
+        return spark if self.engine == "spark" else BothEngines(self._job, defaults.embedded_engine(self._job), spark)
 
 
 def _by_stage(handler: GivenHandler | Mapping[str, GivenHandler] | None) -> Mapping[str, GivenHandler]:
