@@ -143,7 +143,7 @@ def _changed_lines(draw: Draw, lines: list[bytes]) -> bytes:
 def _changed_parquet(draw: Draw, artefacts: Artefacts, number: int) -> bytes:
     whole = artefacts.files["rows.parquet"]
     if draw.happens(0.01):
-        draw.note("a text of 1 MB in each of 10,000 rows")
+        draw.note("a key of 1 MB in each of 300 rows")
         return parquet_bomb()
     if draw.happens(0.5):
         table = pq.read_table(pa.BufferReader(whole)).to_pylist()
@@ -159,10 +159,10 @@ def _changed_parquet(draw: Draw, artefacts: Artefacts, number: int) -> bytes:
 
 @cache
 def parquet_bomb() -> bytes:
-    """Return a small file with 10 GB of text."""
+    """Return a small file with 300 MB of text."""
     buffer = pa.BufferOutputStream()
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * 500, pa.int32()), pa.array(["x" * 1_000_000]))
-    pq.write_table(pa.table({"key": text, "spec": ["counted"] * 500, "value": ["1"] * 500}), buffer)
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 300, pa.int32()), pa.array(["x" * 1_000_000]))
+    pq.write_table(pa.table({"key": text, "spec": ["counted"] * 300, "value": ["1"] * 300}), buffer)
     return bytes(buffer.getvalue())
 
 

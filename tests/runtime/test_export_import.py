@@ -3,7 +3,7 @@
 import enum
 import json
 import math
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -496,3 +496,13 @@ def test_a_value_of_another_type_is_refused(type_: Any, value: Any) -> None:
     structure = ValueSpec(type_, name="value").structure()
     with pytest.raises(NotReadableError, match="is not of the type"):
         StateFormat([structure]).from_json({"value": value})
+
+
+@pytest.mark.parametrize("type_", [str, int, float, bool, bytes, datetime, date, timedelta, Decimal, UUID], ids=str)
+@pytest.mark.parametrize("value", [None, False, 1, -1.5, "", "x", [], [1], {}, {"a": 1}], ids=str)
+def test_a_json_value_is_one_of_the_type_or_is_refused(type_: Any, value: Any) -> None:
+    format_ = StateFormat([ValueSpec(type_, name="value").structure()])
+    try:
+        assert format_.from_json({"value": value})
+    except NotReadableError:
+        return

@@ -311,7 +311,7 @@ def _leaf_from_json(name: str, value: Any) -> Any:
         return from_tagged(value)
     try:
         return _FROM_JSON[name](value)
-    except (ValueError, TypeError, ArithmeticError) as error:
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise NotReadableError(f"{value!r} is not a {name} ({error})") from error
 
 
