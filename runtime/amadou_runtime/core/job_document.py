@@ -38,8 +38,8 @@ class _Source:
     name: str
     connector: str
     bounded: bool | None
-    stage: str | None
-    port: str | None
+    stage: str | None = None
+    port: str | None = None
 
 
 @attrs.frozen
@@ -196,7 +196,7 @@ def setting_text(value: Any) -> str:
 def _source(name: str, source: Any) -> _Source:
     if isinstance(source, FedSource):
         return _Source(name, _shown(source), None, source.stage, source.port)
-    return _Source(name, _shown(source), None if params_of([source]) else source.bounded, None, None)
+    return _Source(name, _shown(source), None if params_of([source]) else source.bounded)
 
 
 def _sink(sink: Any) -> _Sink:

@@ -32,7 +32,7 @@ _FIELDS: Final = frozenset(attrs.fields_dict(_Structure))
 def check_structures(structures: Sequence[Structure]) -> None:
     """Check that these are all structures that a spec has had.
 
-    :raises ValueError: they are not
+    :raises Exception: they are not: one of `core.documents.UNREADABLE`
     """
     if not structures:
         raise ValueError("a spec has no structure")
