@@ -225,6 +225,14 @@ def test_topics_that_are_not_names_are_an_error(topics: Any) -> None:
         KafkaSource(topics, "localhost:9092")
 
 
+@pytest.mark.parametrize("name", ["localhost:9092", "", "a b", "ä", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_an_error(name: str) -> None:
+    with pytest.raises(SourceError, match="cannot be the name of a topic"):
+        KafkaSource(name, "topic")
+    with pytest.raises(SinkError, match="the first argument is the topic"):
+        KafkaSink(name, "topic")
+
+
 def test_a_timestamp_beyond_the_year_9999_is_an_error_when_it_is_read(kafka: str) -> None:
     topic = make_topic(kafka, message_timestamp_after_max_ms=str(2**63 - 1))
     fill(kafka, topic, [{"value": b"micros", "timestamp": int(TIME.timestamp() * 1_000_000)}])

@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta, timezone
@@ -26,7 +27,17 @@ PRODUCER_SETTINGS: Mapping[str, Any] = {
 _PAUSE = 0.5
 _QUIET = 3.0
 """Seconds after which an outage is logged."""
+_TOPIC = re.compile(r"[\w.-]{1,249}", re.ASCII)
 _logger = logging.getLogger("amadou")
+
+
+def check_topic(name: object, error: type[AmadouError]) -> None:
+    """Raise an error if no topic can have a name, such as the address of a server."""
+    if not isinstance(name, str) or not _TOPIC.fullmatch(name):
+        raise error(
+            f"{name!r} cannot be the name of a topic, which has letters, digits, '.', '_' and '-': correct it (the "
+            f"first argument is the topic, the second one the servers)"
+        )
 
 
 @attrs.frozen

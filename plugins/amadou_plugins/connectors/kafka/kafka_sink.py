@@ -10,7 +10,7 @@ from amadou import Codec, Param, Sink, SinkBatch, SinkWriter
 from amadou.errors import EncodeError, SinkError
 from amadou.fields import field_types
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors.kafka.client import PRODUCER_SETTINGS, Cluster, Patience
+from amadou_plugins.connectors.kafka.client import PRODUCER_SETTINGS, Cluster, Patience, check_topic
 from amadou_plugins.connectors.kafka.offsets import Offsets
 from amadou_plugins.connectors.kafka.schema_format import FormatSettings, SchemaCodec, schema_codec
 from amadou_plugins.connectors.kafka.transactions import Part, TransactionalWriter, check_transactions
@@ -114,6 +114,8 @@ class KafkaSink(FormatSettings, Sink):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
+        if not isinstance(self.topic, Param):
+            check_topic(self.topic, SinkError)
         if self.key_format is not None and self.key is None:
             raise SinkError("key_format= needs the field with the key: set key=")
 

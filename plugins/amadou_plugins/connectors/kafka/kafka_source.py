@@ -13,7 +13,7 @@ from amadou import Param, PartitionOffset, Source
 from amadou.errors import AmadouError, SourceError
 from amadou.event_time import from_millis
 from amadou_plugins.connectors._settings import check_count
-from amadou_plugins.connectors.kafka.client import Cluster, Patience
+from amadou_plugins.connectors.kafka.client import Cluster, Patience, check_topic
 from amadou_plugins.connectors.kafka.offsets import EARLIEST, LATEST, Offsets, Range, check_start
 from amadou_plugins.connectors.kafka.planned_offsets import Planned
 from amadou_plugins.connectors.kafka.schema_format import FormatSettings, Reader, SchemaFormat, reader
@@ -102,7 +102,11 @@ def _names(topics: str | Sequence[str] | Param) -> Any:
     names = topics.split(",") if isinstance(topics, str) else topics
     if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
         raise SourceError(f"topics must be one or more topic names, not {topics!r}")
-    return tuple(map(str.strip, names))
+    found = tuple(map(str.strip, names))
+    for name in found:
+        if not name.startswith("^"):
+            check_topic(name, SourceError)
+    return found
 
 
 @attrs.frozen
