@@ -9,7 +9,7 @@ from tests.plugins.windows import SECOND, Recording, at, event, job, windowing
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, to_micros
 from amadou._encoding import unpack
-from amadou.errors import CallbackError, SpecError
+from amadou.errors import CallbackError, SpecError, StateDecodeError
 from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mean, Reduce, RunningSpec, Sum
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
@@ -153,6 +153,16 @@ def test_a_column_with_its_own_layout_is_read_only_by_its_class() -> None:
     assert results(make({"n": Packed()}), make(both), True, True)[-1] == {"n": 2, "max": 20}
     with pytest.raises(Exception, match=r"state 'window' of key 'a'.*in the layout Packed\.accumulators"):
         results(make({"n": Packed()}), make({"max": Max()}), True, False)
+
+
+@pytest.mark.parametrize("version", [-1, "1", None])
+def test_columns_of_a_version_that_no_window_has_are_an_error(version: Any) -> None:
+    window = TumblingWindow(SECOND, Count(), name="window", on_close=print)
+    _, *rest = window.layout
+    column = {0: [["a"], [1], [0], [0], [1]]}
+    assert list(window.from_columns(column, 1_000_000, [0, *rest]))
+    with pytest.raises(StateDecodeError, match=r"state 'window' of key 'a'.*its version is"):
+        list(window.from_columns(column, 1_000_000, [version, *rest]))
 
 
 def test_version_without_migrate_is_refused() -> None:

@@ -563,7 +563,9 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         :param layout: the window's layout when the column was stored
         """
         version, form, _ = layout
-        if type(version) is not int or version > self.version:
+        if type(version) is not int or version < 0:
+            raise self.unreadable(ValueError(f"its version is {version!r}"), form, type(self.aggregate), keys[0])
+        if version > self.version:
             raise self.newer(form, version, keys[0])
         try:
             found = accumulators_of(self._kept, form, column, len(keys))

@@ -118,12 +118,14 @@ def job_document(job: Job) -> dict[str, Any]:
     return attrs.asdict(_StagesDocument(job.name, stages))
 
 
-def check_job_document(document: Mapping[str, Any]) -> None:
-    """Check that a document has the form of what `job_document` returns.
+def read_job_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `job_document` has returned. Fields that an earlier release did not write have their defaults.
 
-    :raises ValueError: it has another form
+    :raises ValueError: the document has another form
     """
-    structured(_StagesDocument if "stages" in document else _JobDocument, document)
+    found: _StagesDocument | _JobDocument
+    found = structured(_StagesDocument, document) if "stages" in document else structured(_JobDocument, document)
+    return attrs.asdict(found)
 
 
 def handler_name(job: Job) -> str:

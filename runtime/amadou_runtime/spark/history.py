@@ -18,7 +18,7 @@ import orjson
 
 from amadou import BatchReport, DeadLetterReport, FailedBatch, LateEventReport
 from amadou_runtime.core.documents import UNREADABLE, exact, structured
-from amadou_runtime.core.job_document import check_job_document
+from amadou_runtime.core.job_document import read_job_document
 from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.spark.files import Files
 
@@ -168,8 +168,9 @@ def read_job(files: Files) -> LastRun:
     stored = files.read(_JOB)
     try:
         found = structured(LastRun, orjson.loads(stored or ""))
-        check_job_document(found.description)
-        return found if trigger_problem(found.trigger) is None else LastRun()
+        if trigger_problem(found.trigger) is not None:
+            return LastRun()
+        return LastRun(found.trigger, read_job_document(found.description))
     except UNREADABLE:
         return LastRun()
 
