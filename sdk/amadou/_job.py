@@ -6,7 +6,7 @@ from copy import copy
 from datetime import timedelta
 from enum import Enum
 from types import CodeType, FunctionType, MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import attrs
 
@@ -36,6 +36,7 @@ from amadou.fields import has_fields
 
 S = TypeVar("S", "Job", Stage)
 
+MOST_KEY_GROUPS: Final = 32768
 _OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead_letter"'}
 """The job settings that add the ports for late events and dead letters, by port."""
 
@@ -362,8 +363,8 @@ class Job(HandlerSettings):
                 if source in self.idle_timeout
             ]
         groups = self.key_groups
-        if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= 32768):
-            problems.append(f"key_groups must be an integer from 1 to 32768, not {groups!r}")
+        if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= MOST_KEY_GROUPS):
+            problems.append(f"key_groups must be an integer from 1 to {MOST_KEY_GROUPS}, not {groups!r}")
         if self.state not in ("auto", "groups", "log"):
             problems.append(f'state must be "auto", "groups" or "log", not {self.state!r}')
         if self.late_events not in ("deliver", "drop", "divert"):

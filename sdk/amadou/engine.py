@@ -26,6 +26,7 @@ from amadou._encoding import (
 from amadou._event import check_key, keyed_events
 from amadou._handler import callbacks_of
 from amadou._in_place import Watch, watched
+from amadou._job import MOST_KEY_GROUPS
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._markers import PROJECT
 from amadou._params import params_of
@@ -45,6 +46,7 @@ __all__ = [
     "HIDDEN",
     "LATE_EVENTS",
     "MISSING",
+    "MOST_KEY_GROUPS",
     "ON_CHANGE",
     "PROJECT",
     "Batch",

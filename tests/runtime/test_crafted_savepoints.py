@@ -210,7 +210,14 @@ def with_text(text: str) -> Callable[[Manifest], Manifest]:
 
 
 @pytest.mark.parametrize(
-    "change", [with_clock(brought={}), with_clock(newest={"events": {"": 1, "b": 2}}), with_text("\ud800")]
+    "change",
+    [
+        with_clock(brought={}),
+        with_clock(newest={"events": {"": 1, "b": 2}}),
+        with_text("\ud800"),
+        lambda manifest: attrs.evolve(manifest, key_groups=10**18),
+        lambda manifest: attrs.evolve(manifest, key_groups=0),
+    ],
 )
 def test_a_manifest_whose_parts_do_not_fit_is_damaged(savepoint: Path, change: Callable[[Manifest], Manifest]) -> None:
     crafted(savepoint, change)

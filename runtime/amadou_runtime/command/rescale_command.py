@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from amadou.engine import MOST_KEY_GROUPS
 from amadou.errors import SavepointError
 from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, errors_as_messages, pairs
 from amadou_runtime.core.given_path import check_given
@@ -29,7 +30,7 @@ def rescale_checkpoint(
     checkpoint: CheckpointArgument,
     key_groups: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=32768, help="New number of key groups. Also set it in the job."),
+        typer.Option(metavar="N", min=1, max=MOST_KEY_GROUPS, help="New number of key groups. Also set it in the job."),
     ] = None,
     partitions: Annotated[
         int | None,

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from amadou.engine import MOST_KEY_GROUPS
 from amadou.errors import SavepointError
 from amadou.paths import is_remote, local_path
 from amadou_runtime.core.dead_letter_limit import LetterCount
@@ -222,9 +223,12 @@ def parsed_manifest(content: bytes, savepoint: str) -> JobManifest:
         raise SavepointError(savepoint, f"{damaged} (its checksum is wrong)")
     del fields["format"]
     try:
-        if version != _FORMAT:
-            return structured(StagesManifest, fields)
-        manifest = structured(Manifest, fields)
+        manifest: JobManifest
+        manifest = structured(Manifest, fields) if version == _FORMAT else structured(StagesManifest, fields)
+        if not 1 <= manifest.key_groups <= MOST_KEY_GROUPS:
+            raise ValueError(f"there cannot be {manifest.key_groups:,} key groups")
+        if isinstance(manifest, StagesManifest):
+            return manifest
         check_clock(manifest.clock)
         for structures in manifest.structures.values():
             check_structures(structures)

@@ -7,6 +7,7 @@ from pathlib import Path
 import attrs
 
 from amadou import Job
+from amadou.engine import MOST_KEY_GROUPS
 from amadou.errors import CheckpointError
 from amadou.paths import is_remote
 from amadou.text import qualified
@@ -165,7 +166,7 @@ def _read(checkpoint: str, stored: str) -> CheckpointMetadata:
         if content.pop("format") != _FORMAT:
             raise CheckpointError(checkpoint, f"{_FILE} has a different format: {OTHER_RELEASE}")
         metadata = structured(CheckpointMetadata, content)
-        if not 1 <= metadata.key_ranges <= metadata.key_groups <= 32768 or not metadata.stages:
+        if not 1 <= metadata.key_ranges <= metadata.key_groups <= MOST_KEY_GROUPS or not metadata.stages:
             raise ValueError("its numbers are out of range")
         for structures in metadata.specs.values():
             check_structures(structures)
