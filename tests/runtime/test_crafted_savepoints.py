@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -245,3 +245,20 @@ def test_a_position_that_a_source_cannot_read_names_the_source(tmp_path: Path) -
     )
     with pytest.raises(SourceError, match=r"the source 'events' \(JsonLinesSource\) cannot continue at its position"):
         run(read, engine="embedded", from_savepoint=str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("savepoint", "--verify", "saved"), ("state", "show", "saved", "DE\x1b[31m"), ("state", "keys", "saved")],
+)
+def test_text_of_a_savepoint_cannot_control_the_terminal(
+    arguments: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = TestRun(counting()).add_record(event(1, "x", "DE\x1b[31m"), "events")
+    test.run()
+    test.savepoint(tmp_path / "saved")
+    crafted(tmp_path / "saved", lambda manifest: attrs.evolve(manifest, job="\x1b]0;title\x07", watermark="\x9b31m"))
+    monkeypatch.chdir(tmp_path)
+    ran = amadou(*arguments)
+    assert ran.exit_code == 0
+    assert not {"\x1b", "\x07", "\x9b"} & {*ran.output}

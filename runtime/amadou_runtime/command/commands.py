@@ -12,6 +12,7 @@ from amadou_runtime.command.console_command import CONSOLE_EXAMPLES, show_consol
 from amadou_runtime.command.new_command import NEW_EXAMPLE, new_project
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.package_command import PACKAGE_EXAMPLES, package_job
+from amadou_runtime.command.printable import plain_console
 from amadou_runtime.command.rehearse_command import REHEARSE_EXAMPLES, rehearse_job
 from amadou_runtime.command.rescale_command import convert_checkpoint, rescale_checkpoint
 from amadou_runtime.command.run_command import run_job
@@ -48,14 +49,12 @@ def describe_job(
     ] = None,
 ) -> None:
     """Show a job's handler, state, ports, sinks, sources and parameters. This command does not need Java."""
-    from rich.console import Console
-
     from amadou_runtime.command.describe import describe
     from amadou_runtime.command.load_job import load_job
 
     params = pairs(param, "-p")
     with errors_as_messages():
-        describe(load_job(target), params, Console(markup=False, highlight=False), checkpoint)
+        describe(load_job(target), params, plain_console(), checkpoint)
 
 
 def reproduce(
@@ -144,14 +143,13 @@ def replay_letters(
 def list_plugins() -> None:
     """List the installed plugins, with their origins and hooks."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("plugin", "from", "place", "hooks", box=box.SIMPLE_HEAD, header_style="dim")
     for plugin in plugins_of().found:
         hooks = "\n".join(plugin.hooks) if plugin.problem is None else f"not loaded: {plugin.problem}"
         table.add_row(plugin.name, plugin.origin, plugin.place, hooks)
-    console = Console(markup=False, highlight=False)
+    console = plain_console()
     if not console.is_terminal:
         console.width = console.measure(table, options=console.options.update(width=_ANY_WIDTH)).maximum
     console.print(table)

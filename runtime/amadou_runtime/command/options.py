@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from amadou import AmadouError
+from amadou_runtime.command.printable import printable_lines
 
 TargetArgument = Annotated[
     str,
@@ -72,4 +73,4 @@ def errors_as_messages(show: Callable[[AmadouError], None] | None = None) -> Ite
 def _print_error(error: AmadouError) -> None:
     # The message of a callback's error omits the traceback if the error has a cause, since Python shows the traceback
     # with the cause. Here Python shows nothing, so print a copy without the cause.
-    print(copy(error), file=sys.stderr)
+    print(printable_lines(str(copy(error))), file=sys.stderr)

@@ -11,6 +11,7 @@ import typer
 
 from amadou.errors import LoadError
 from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, pairs
+from amadou_runtime.command.printable import plain_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,8 +58,6 @@ def rehearse_job(
 
     This command needs neither Spark nor Java. The exit status is 1 if the new code cannot continue from the savepoint.
     """
-    from rich.console import Console
-
     from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.progress_bar import progress_bar
     from amadou_runtime.savepoint.job_savepoint import JobSavepoint
@@ -71,7 +70,7 @@ def rehearse_job(
         raise typer.BadParameter("--records needs the old code: use either --old or --old-git")
     if records is not None and not records.is_file():
         raise typer.BadParameter(f"{records} is not a file", param_hint="--records")
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console = plain_console(soft_wrap=True)
     with errors_as_messages():
         opened = JobSavepoint(savepoint)
         job = load_job(target).with_params(params, connectors=False)

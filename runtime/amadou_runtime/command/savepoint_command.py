@@ -9,6 +9,7 @@ import typer
 from amadou.engine import shown_bytes
 from amadou.paths import is_remote
 from amadou_runtime.command.options import ConfOption, MasterOption, errors_as_messages, pairs
+from amadou_runtime.command.printable import plain_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,11 +113,9 @@ def _write(checkpoint: str, directory: str, master: str | None, settings: dict[s
 
 
 def _show(savepoint: "JobSavepoint", done: str) -> None:
-    from rich.console import Console
-
     from amadou_runtime.savepoint.manifest import EMPTY, is_empty
 
-    console = Console(markup=False, highlight=False)
+    console = plain_console()
     manifest = savepoint.manifest
     batch = "no batch" if manifest.batch is None else f"batch {manifest.batch}"
     heading = f"{savepoint.directory}: {done}. Job {manifest.job}, {batch}"

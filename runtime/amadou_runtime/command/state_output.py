@@ -8,6 +8,7 @@ from typing import Any
 
 from amadou import Job, Key
 from amadou.engine import shown_bytes
+from amadou_runtime.command.printable import printable_lines
 from amadou_runtime.savepoint.readable import time_text, to_tagged
 from amadou_runtime.savepoint.stored_keys import (
     KeySize,
@@ -20,6 +21,10 @@ from amadou_runtime.savepoint.stored_keys import (
     key_state,
     keys_named,
 )
+
+
+def _print(text: str) -> None:
+    print(printable_lines(text))
 
 
 def print_keys(
@@ -57,10 +62,10 @@ def _size_to_json(each: KeySize) -> dict[str, Any]:
 
 def _print_sizes(found: Iterator[KeySize]) -> None:
     """Print lines as they are found: there may be millions."""
-    print(f"{'size':>10} {'timers':>8}  {'next due':<32} key")
+    _print(f"{'size':>10} {'timers':>8}  {'next due':<32} key")
     for each in found:
         next_ = "" if each.next is None else time_text(each.next)
-        print(f"{shown_bytes(each.bytes):>10} {each.timers:>8,}  {next_:<32} {each.key!r}")
+        _print(f"{shown_bytes(each.bytes):>10} {each.timers:>8,}  {next_:<32} {each.key!r}")
 
 
 def print_key(state: StoredState, text: str, job: Job | None, *, as_json: bool) -> bool:
@@ -82,20 +87,20 @@ def _print_key(found: KeyState, state: StoredState) -> None:
     current = state.clock["watermark"]["current"]
     watermark = "none" if current is None else time_text(current)
     batch = "no batch" if state.batch is None else f"batch {state.batch}"
-    print(f"{found.key!r} in job {state.job}, {batch}, watermark {watermark}")
+    _print(f"{found.key!r} in job {state.job}, {batch}, watermark {watermark}")
     width = max(map(len, found.state), default=0)
     for name, each in found.state.items():
         notes = [each.type] if each.type else []
         notes += [f"timer {each.next_timer.isoformat()}"] if each.next_timer else []
         notes += [f"expires {each.expires.isoformat()}"] if each.expires else []
-        print(f"  {name:<{width}}  {each.text}" + (f"  ({', '.join(notes)})" if notes else ""))
+        _print(f"  {name:<{width}}  {each.text}" + (f"  ({', '.join(notes)})" if notes else ""))
     for time, tag in found.timers:
-        print(f"  timer {time.isoformat()}{f' {tag!r}' if tag else ''}")
+        _print(f"  timer {time.isoformat()}{f' {tag!r}' if tag else ''}")
     for source, events in found.held.items():
         for time, value in events:
-            print(f"  held from {source}: {time.isoformat()} {value}")
+            _print(f"  held from {source}: {time.isoformat()} {value}")
     for name in found.hidden:
-        print(f"  {name}: stored for whole key groups. To see it, name the job: --job TARGET")
+        _print(f"  {name}: stored for whole key groups. To see it, name the job: --job TARGET")
 
 
 def print_history(state: Any, text: str, job: Job | None, *, as_json: bool) -> bool:
@@ -115,14 +120,14 @@ def print_history(state: Any, text: str, job: Job | None, *, as_json: bool) -> b
 def _print_history(key: Key, versions: list[tuple[int, KeyState]], *, as_json: bool) -> None:
     before: KeyState | None = None
     if not as_json:
-        print(f"{key!r}")
+        _print(f"{key!r}")
     for batch, version in versions:
         changes = _changes(before, version)
         if changes and as_json:
             print(json.dumps({"batch": batch, **version.to_json()}))
         elif changes:
-            print(f"batch {batch}{' (the oldest that is retained)' if before is None else ''}")
-            print("".join(f"  {change}\n" for change in changes), end="")
+            _print(f"batch {batch}{' (the oldest that is retained)' if before is None else ''}")
+            _print("\n".join(f"  {change}" for change in changes))
         before = version
 
 
