@@ -409,10 +409,10 @@ def test_the_constraints_name_installed_packages_but_not_amadou_and_spark() -> N
 
 
 def test_the_connectors_of_a_job_decide_which_extras_are_installed() -> None:
-    sinks: dict[str, Any] = {"sums": [KafkaSink("host:1", "sums"), JsonLinesSink("sums/"), HttpSink("http://host/")]}
+    sinks: dict[str, Any] = {"sums": [KafkaSink("sums", "host:1"), JsonLinesSink("sums/"), HttpSink("http://host/")]}
     several = Job("several", job.handler, {"views": MemorySource()}, sinks)
     assert _extras_of(several) == {"http", "kafka"}
-    registry = KafkaSink("host:1", "sums", schema_registry="http://host:2", value_format=AvroFormat())
+    registry = KafkaSink("sums", "host:1", schema_registry="http://host:2", value_format=AvroFormat())
     assert _extras_of(Job("one", job.handler, {"views": MemorySource()}, {"sums": registry})) == {
         *("kafka", "schema-registry")
     }

@@ -44,7 +44,7 @@ from amadou_plugins.console._series import SERIES
 from amadou_plugins.console._server import Server
 from amadou_plugins.console._text import shown_number, shown_seconds
 from amadou_runtime import run as run_job
-from amadou_runtime.core.job_document import job_document
+from amadou_runtime.core.job_document import job_document, read_job_document
 
 NAME = "<script>alert(1)</script>"
 PATHS = (
@@ -101,16 +101,22 @@ def letter(error: str, packed: bytes | None = b"packed") -> DeadLetterReport:
     )
 
 
-DESCRIPTION = {
-    "job": NAME,
-    "handler": NAME,
-    "summary": NAME,
-    "specs": [{"name": NAME, "kind": NAME, "type": NAME, "ttl": NAME}],
-    "sources": [{"name": "a", "connector": NAME, "bounded": True}, {"name": NAME, "connector": NAME, "bounded": None}],
-    "dependencies": [{"source": NAME, "needs": "a", "threshold": NAME}],
-    "ports": [{"name": NAME, "type": NAME, "sinks": [{"connector": NAME, "guarantee": NAME}]}],
-    "settings": {NAME: NAME},
-}
+DESCRIPTION = read_job_document(
+    {
+        "job": NAME,
+        "handler": NAME,
+        "summary": NAME,
+        "specs": [{"name": NAME, "kind": NAME, "type": NAME, "ttl": NAME}],
+        "lookups": [{"name": NAME, "fetch": NAME, "type": NAME}],
+        "sources": [
+            {"name": "a", "connector": NAME, "bounded": True},
+            {"name": NAME, "connector": NAME, "bounded": None},
+        ],
+        "dependencies": [{"source": NAME, "needs": "a", "threshold": NAME}],
+        "ports": [{"name": NAME, "type": NAME, "sinks": [{"connector": NAME, "guarantee": NAME}]}],
+        "settings": {NAME: NAME},
+    }
+)
 
 
 class Stored:

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.conformance.handlers import at
+from tests.conformance.handlers import Recorder, at, job
 
 from amadou.errors import AmadouError, CallbackError, EngineDifferenceError, RunError
 from amadou_runtime.core.dead_letter_limit import LetterCount
@@ -46,9 +46,13 @@ def with_timer() -> bytes | None:
     return packed_group(group)
 
 
+def both(embedded: ScriptedResult | AmadouError, spark: ScriptedResult | AmadouError) -> BothEngines:
+    return BothEngines(job(Recorder(), "events"), FixedOutcome(embedded), FixedOutcome(spark))
+
+
 def difference_of(embedded: ScriptedResult | AmadouError, spark: ScriptedResult | AmadouError) -> EngineDifferenceError:
     with pytest.raises(EngineDifferenceError) as caught:
-        BothEngines(FixedOutcome(embedded), FixedOutcome(spark)).process(BATCH)
+        both(embedded, spark).process(BATCH)
     return caught.value
 
 
@@ -105,11 +109,11 @@ def test_the_error_shows_a_failure_of_one_engine_alone() -> None:
 def test_a_batch_that_fails_on_both_engines_raises_the_error_of_the_embedded_engine() -> None:
     failed = CallbackError(handler="H", callback="on_event", error="E", user_traceback="")
     with pytest.raises(CallbackError):
-        BothEngines(FixedOutcome(failed), FixedOutcome(RunError("other words"))).process(BATCH)
+        both(failed, RunError("other words")).process(BATCH)
 
 
 def test_nan_does_not_differ_from_nan() -> None:
     results = [traced(entry(0, ("seen", float("nan"))), entry(1)) for _ in range(2)]
-    assert BothEngines(*map(FixedOutcome, results)).process(BATCH)[""] is results[0]
+    assert both(*results).process(BATCH)[""] is results[0]
     error = difference_of(*(traced(*trace.trace, entry(number)) for number, trace in enumerate(results)))
     assert "entry 2: on_event" in str(error)
