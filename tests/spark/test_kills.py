@@ -36,7 +36,7 @@ def test_kills_and_a_lost_view_lose_no_output_and_double_none(
     log = (tmp_path / "log").read_text()
     died = r"job counts: one of Spark's Python workers was killed or crashed during batch \d+\. Spark retried the task"
     assert re.search(died, log), log
-    assert not [word for word in ("org.apache.spark", "incubator", "UDF") if word in log], log
+    assert not [word for word in ("org.apache.spark", "incubator", "UDF", "TransformWithState") if word in log], log
     for secret in (kafka_sasl.password, run.environment["PGPASSWORD"]):
         written = [path for path in paths(tmp_path) if path.is_file() and secret.encode() in path.read_bytes()]
         assert not written, "a password is in the log or the checkpoint"

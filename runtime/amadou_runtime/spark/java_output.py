@@ -21,10 +21,13 @@ _LAST_SECONDS: Final = 1
 _POLL: Final = 0.01
 _FAILURE: Final = re.compile(r'Exception in thread "main"|Error|Invalid |Unrecognized |(\S+ \S+ )?ERROR ')
 """The first line of what Java or Spark writes about a start that fails."""
+_TALK: Final = re.compile(rb"(Starting )?Streaming TransformWithStateInPandas Python worker")
+"""What pyspark prints about itself when a query starts, each line followed by an empty one."""
 
 
 class JavaOutput:
-    """Starts Java, and passes on each line: as it is, or as a JSON line if this process logs JSON lines.
+    """Starts Java, and passes on each line: as it is, or as a JSON line if this process logs JSON lines. What pyspark
+    prints about itself is left out.
 
     From the first error on, the lines of a start are kept back. A start that succeeds passes them on; a start that
     fails does not, because the message of its error contains the cause.
@@ -34,6 +37,7 @@ class JavaOutput:
         self._formatter = json_formatter()
         self._target = os.dup(2)  # as Java would have inherited it
         self._is_starting = True
+        self._talks = False
         self._lines: list[str] = []
         self._held: list[bytes] = []
         self._lock = threading.Lock()
@@ -106,6 +110,9 @@ class JavaOutput:
             self._lock.release()
 
     def _take(self, line: bytes) -> None:
+        has_talked, self._talks = self._talks, _TALK.match(line) is not None
+        if self._talks or (has_talked and not line.strip()):
+            return
         if self._formatter is not None and not line.strip():
             return
         logged = _logged(line)
