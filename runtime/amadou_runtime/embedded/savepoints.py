@@ -93,9 +93,9 @@ def _continuing(name: str, source: Source) -> Iterator[None]:
     """Raise a `SourceError` if a source cannot read the position at which it should continue."""
     try:
         yield
+    except AmadouError:
+        raise
     except UNREADABLE as error:
-        if isinstance(error, AmadouError):
-            raise
         why = f"{type(error).__name__}: {error}"
         raise SourceError(
             f"the source {name!r} ({type(source).__name__}) cannot continue at its position in the savepoint ({why}): "

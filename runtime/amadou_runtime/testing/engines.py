@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import attrs
 
 from amadou import Job, Lookup
-from amadou.engine import BeforeEnd
+from amadou.engine import BeforeEnd, sum_counts
 from amadou.errors import AmadouError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import Held
@@ -284,13 +284,8 @@ def _without_caches(counts: Mapping[str, int], lookups: Iterable[Lookup[Any, Any
     """Return counters in which the keys of lookups count as fetched even if their results were cached: each worker has
     a cache of its own.
     """
-    found = dict(counts)
-    for lookup in lookups:
-        cached = found.pop(f"{lookup.name}.cached", 0)
-        if cached:
-            fetched = f"{lookup.name}.fetched"
-            found[fetched] = found.get(fetched, 0) + cached
-    return found
+    fetched = {f"{lookup.name}.cached": f"{lookup.name}.fetched" for lookup in lookups}
+    return sum_counts({fetched.get(name, name): count} for name, count in counts.items())
 
 
 def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
