@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 from tests.qualify.fuzz.scripts import KEYS, NAMES, UNPARSABLE, Component, Program, Script, Source, Stage, Step
+from tests.savepoints import STORES
 
 UNORDERED = (None, "count", "sum", "max", "min", "mean", "several")
 ORDERED = ("ids", "first", "last", "ordered", "backwards")
@@ -269,7 +270,7 @@ class Generator:
         steps: list[Step] = []
         boundaries = ["end_batch"] * 6 + ["watermark", "watermark", "clock", "clock", "restart", "crash", "run"]
         boundaries += ["snapshot"] if self.chance(0.3) else []
-        boundaries += ["savepoint"] if self.chance(0.05) else []
+        boundaries += ["savepoint"] if self.chance(0.15) else []
         for batch in range(self.random.randint(2, 8)):
             self.now = 2 * batch
             steps += [self.record(stages) for _ in range(self.random.randint(0, 6))]
@@ -305,6 +306,8 @@ class Generator:
             return [name, self.random.randint(0, 10)]
         if name == "crash":
             return [name, self.pick(None, self.random.randint(0, 5)), self.pick(*stages).name]
+        if name == "savepoint":
+            return [name, self.pick(*STORES), self.random.randint(1, 7)]
         return [name]
 
 

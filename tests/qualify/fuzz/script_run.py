@@ -11,9 +11,11 @@ import attrs
 from tests.qualify.fuzz.handlers import MICROSECOND, PLACES, START, answers_of, at, job_of, micros
 from tests.qualify.fuzz.model.job import Results
 from tests.qualify.fuzz.scripts import KEYS, MICRO, UNPARSABLE, Script, Stage, Step
+from tests.savepoints import written_from
 
 from amadou_plugins.windows import WindowResult
 from amadou_runtime import TestResult, TestRun
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 
 COUNTED = (".late", ".evicted", ".lost", ".expired", ".late_sessions", "timers.not_set", "counted")
 
@@ -71,12 +73,15 @@ class ScriptRun:
                 snapshot = self.run.snapshot()
                 self.run.close()
                 self.run = self.new_run(snapshot=snapshot)
-            case ["savepoint"]:
+            case ["savepoint", store, key_groups]:
                 self.take(self.run.run())
                 with tempfile.TemporaryDirectory() as directory:
-                    self.run.savepoint(Path(directory) / "s")
+                    taken, other = Path(directory, "taken"), Path(directory, "other")
+                    self.run.savepoint(taken)
                     self.run.close()
-                    self.run = self.new_run(savepoint=Path(directory) / "s", processing_time=self.now)
+                    written_from(store, job_of(self.script), taken, key_groups, other)
+                    JobSavepoint(other).verify()
+                    self.run = self.new_run(savepoint=other, processing_time=self.now)
             case [name]:
                 getattr(self.run, name)()
 

@@ -97,7 +97,7 @@ class Script:
     A step is one of `["record", stage, source, partition, key, time, value]`, `["many", stage, source, partition,
     [[key, time, value], …]]` for a record with several events or none, `["update", stage, name, time, value]`,
     `["end_batch"]`, `["watermark", time, stage, source]`, `["clock", seconds]`, `["restart"]`, `["crash", after,
-    stage]`, `["snapshot"]`, `["savepoint"]`, `["run"]` and `["flush"]`.
+    stage]`, `["snapshot"]`, `["savepoint", store, key groups]` (see `written_from`), `["run"]` and `["flush"]`.
     """
 
     stages: list[Stage]
