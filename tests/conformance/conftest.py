@@ -24,6 +24,7 @@ ON_SPARK = {
 ON_ANY_STORE = {
     "classes travel",
     "dead letters of workers",
+    "dependencies",
     "errors of workers",
     "lookups",
     "references",
@@ -33,7 +34,15 @@ ON_ANY_STORE = {
 """What Spark can change in the same way whatever the store is: these cases run on the log with an entry per key, and on
 the other stores with `scripts/qualify`.
 """
-IN_ANY_FORM = {"given state", "order across partitions", "values travel", "windows in memory"}
+IN_ANY_FORM = {
+    "commit",
+    "given state",
+    "order across partitions",
+    "restart",
+    "values travel",
+    "wake-ups",
+    "windows in memory",
+}
 """What Spark can change in the same way however the log stores a key group: these cases run on both stores, and with
 one entry for a key group of the log with `scripts/qualify`. Most tests of runs on Spark have one entry.
 """

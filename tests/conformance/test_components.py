@@ -102,7 +102,6 @@ def test_the_error_of_a_method_that_a_component_calls_names_the_method(test_run:
     assert (caught.value.callback, caught.value.key, caught.value.watermark) == ("tick", "k", at(5).isoformat())
 
 
-@pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
 def test_a_failing_call_of_a_component_is_a_dead_letter_and_its_next_timer_fires(test_run: MakeRun) -> None:
     run = test_run(job(StartsCountdown(), on_error="dead_letter")).add_record(event(0, 14)).add_watermark(at(3))

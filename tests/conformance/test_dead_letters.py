@@ -152,7 +152,6 @@ def test_events_of_a_record_are_discarded_if_a_later_event_of_the_record_is_inva
     assert [dead_letter.error.partition(":")[0] for dead_letter in result.dead_letters] == ["KeyTypeError"]
 
 
-@pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
 def test_processing_continues_if_most_events_fail(test_run: MakeRun) -> None:
     records = [event(second, "fail" if second % 3 else "good", f"key-{second % 5}") for second in range(60)]
@@ -173,7 +172,6 @@ def test_the_trace_shows_failed_callbacks_with_their_errors(test_run: MakeRun) -
     assert [[port for port, _ in entry.outputs] for entry in result.trace] == [["dead_letters"]] * 2
 
 
-@pytest.mark.on_spark("dead letters of workers")
 @pytest.mark.rule(19)
 def test_dead_letters_of_key_event_come_before_other_dead_letters_of_the_batch(engine: str) -> None:
     dead_letters = MemorySink()

@@ -307,7 +307,7 @@ def test_max_held_applies_to_the_dependency_that_is_down(test_run: MakeRun) -> N
         batches.process(activities=["a 11:02"])
 
 
-@pytest.mark.on_spark("restart")
+@pytest.mark.on_spark("dependencies")
 def test_held_events_survive_a_restart_and_a_crash(test_run: MakeRun) -> None:
     run = test_run(job(ON_WEATHER))
     batches = Batches(run)
@@ -374,7 +374,6 @@ def test_on_dependency_down_cannot_use_state(test_run: MakeRun) -> None:
         batches.process(activities=["a 11:00"])
 
 
-@pytest.mark.on_spark("errors of workers")
 def test_exceeding_max_held_ends_the_run(test_run: MakeRun) -> None:
     batches = Batches(test_run(job(DependsOn("activities", on="weather", max_held=2))))
     batches.process(weather=["a 10:00"])

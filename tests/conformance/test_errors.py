@@ -40,7 +40,6 @@ def test_the_trace_contains_the_callbacks_before_the_failing_one(test_run: MakeR
     assert "Mistake: not this one" in last
 
 
-@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(18)
 def test_the_traceback_of_the_users_code_comes_first(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "fail")))

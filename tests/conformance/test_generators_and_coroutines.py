@@ -86,7 +86,6 @@ class Yielding(TimerAtOne):
         return yielding() if event.value else None
 
 
-@pytest.mark.on_spark("dead letters of workers")
 def test_a_callback_that_returns_a_generator_is_a_dead_letter_and_its_changes_are_undone(test_run: MakeRun) -> None:
     run = test_run(job(Yielding(), on_error="dead_letter"))
     run.add_records([event(0, None, "good"), event(0, "yield", "bad")]).add_watermark(at(1)).end_batch()

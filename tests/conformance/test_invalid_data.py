@@ -225,7 +225,6 @@ def test_without_dead_letters_invalid_data_ends_the_run_and_the_error_names_the_
     assert repr(mistake) in str(failed.value)
 
 
-@pytest.mark.on_spark("values travel")
 @pytest.mark.rule(25)
 def test_deeply_nested_values_are_stored_unchanged(test_run: MakeRun) -> None:
     run = test_run(job(InvalidData())).add_record(event(1, "store_sets")).end_batch()

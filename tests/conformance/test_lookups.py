@@ -177,7 +177,6 @@ def test_only_events_that_need_the_failing_key_become_dead_letters(test_run: Mak
     assert dead_letter.error.endswith("cannot fetch the key 'broken': OSError: the service is broken")
 
 
-@pytest.mark.on_spark("lookups")
 def test_a_default_replaces_lookup_results_that_cannot_be_fetched(test_run: MakeRun) -> None:
     result = test_run(job(WithDefault())).add_record(event(1, "broken")).add_record(event(2, "c1")).run()
     assert result.records("out") == [["k", "unknown"], ["k", "Ann"]]

@@ -88,6 +88,7 @@ def test_batch_reports_contain_the_same_counts_on_both_engines(engine: Any) -> N
     assert [batch.watermark for batch in reports.batches] == [None, at(150)]
 
 
+@pytest.mark.qualify
 @pytest.mark.spark
 def test_batch_reports_count_late_events_of_a_resumed_run(spark: Any, tmp_path: Path) -> None:
     reports = BatchReports()

@@ -111,7 +111,6 @@ def test_code_that_cannot_read_the_entries_is_refused_when_it_starts(
         TestRun(job(handler()), savepoint=saved(tmp_path))
 
 
-@pytest.mark.on_spark("references")
 def test_entries_of_an_older_version_are_migrated(test_run: MakeRun) -> None:
     test = test_run(job(Whole())).add_record(event(1, 5, "DE"), "limits").add_record(event(1, 7, "FR"), "limits")
     test.add_record(event(1, "DE"), "events").end_batch()
@@ -143,6 +142,7 @@ def test_a_failing_migration_ends_the_run_and_rehearse_names_the_entries(test_ru
     assert (result.entries, result.migrated, result.failed) == (2, 2, 0)
 
 
+@pytest.mark.qualify
 @pytest.mark.spark
 def test_a_retired_reference_begins_again_without_entries_on_spark(spark: Any, tmp_path: Path) -> None:
     state = str(tmp_path / "state")

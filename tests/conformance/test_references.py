@@ -149,7 +149,6 @@ def test_reference_entries_survive_restarts_and_crashes(test_run: MakeRun) -> No
     assert after.records("out") == [("a", 3)]
 
 
-@pytest.mark.on_spark("references")
 def test_a_failed_batch_does_not_change_reference_entries(test_run: MakeRun) -> None:
     """Rules b and 18."""
 
@@ -442,9 +441,7 @@ class TimeOfEvent(Handler):
 
 
 @pytest.mark.several_stages
-@pytest.mark.parametrize(
-    ("timer", "time"), [pytest.param(50, 100, marks=pytest.mark.on_spark("references")), (150, 150)]
-)
+@pytest.mark.parametrize(("timer", "time"), [(50, 100), (150, 150)])
 def test_a_flush_notifies_keys_at_the_time_of_the_update_or_the_watermark_before(
     test_run: MakeRun, timer: int, time: int
 ) -> None:
@@ -556,7 +553,6 @@ def seen(directory: Path) -> list[Any]:
     return [tuple(line) for line in written(directory / "out")]
 
 
-@pytest.mark.on_spark("references")
 def test_a_table_is_read_before_the_first_batch(engine: str, tmp_path: Path) -> None:
     """Rule e."""
     (tmp_path / "table").write_text("a 1\nb 2\n")
@@ -573,7 +569,6 @@ class WatcherOfTable(LimitOfName):
         self.seen.collect(subject, (change.keys, change.timestamp, self.limits[subject, "a"]))
 
 
-@pytest.mark.on_spark("references")
 def test_in_a_test_run_rows_of_a_table_have_the_time_of_its_clock(test_run: MakeRun, tmp_path: Path) -> None:
     """Rule e."""
     of_table = Job(
@@ -669,6 +664,7 @@ def test_while_rows_fail_no_entries_are_removed(spark: Any, tmp_path: Path) -> N
     assert [letter["record"] for letter in written(tmp_path / "letters")] == [["b", "two"], ["d", "four"]]
 
 
+@pytest.mark.qualify
 @pytest.mark.spark
 def test_a_reprocessed_batch_sees_the_same_rows_of_a_table(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -868,6 +864,7 @@ class WatchesAndReads(WatchesRows):
         self.seen.collect(subject, (event.value, self.limits.get(subject, event.value), self.limits.size(subject)))
 
 
+@pytest.mark.qualify
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
 def test_a_job_with_a_table_moves_between_engines(spark: Any, tmp_path: Path) -> None:

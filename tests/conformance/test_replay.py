@@ -143,6 +143,7 @@ class BrokenTicking(Ticking):
             raise ValueError
 
 
+@pytest.mark.qualify
 def test_a_replayed_timer_resumes_a_chain_of_timers(run_job: Callable[..., list[Any]], checkpoint: str) -> None:
     records = ["a,0,x", "b,60,x"]
     assert run_job(BrokenTicking(), records) == [("a", ["1"], False)]
@@ -190,6 +191,7 @@ class BrokenSums(Sums):
         super().minute_closed(subject, window, value)
 
 
+@pytest.mark.qualify
 def test_a_dead_letter_of_a_window_is_replayed_after_the_window_has_closed(spark: Any, checkpoint: str) -> None:
     def summing(handler: Handler) -> tuple[Job, MemorySink]:
         records = MemorySource(["a,0,7", "a,50,7", "b,1,5", "a,200,1"])
@@ -214,6 +216,7 @@ class Prices(Words):
         self.outputs.collect(subject, (event.value, [str(self.prices.get(subject, event.value))], False))
 
 
+@pytest.mark.qualify
 def test_a_dead_letter_of_an_update_is_replayed_as_an_update(spark: Any, checkpoint: str) -> None:
     def run_of(key_event: Callable[[str], KeyedEvent[int]], records: list[str]) -> tuple[Job, MemorySink]:
         sink = MemorySink()

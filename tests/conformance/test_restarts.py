@@ -25,7 +25,6 @@ class Counter(Recorder):
         subject.set_timer(at(100))
 
 
-@pytest.mark.on_spark("restart")
 @pytest.mark.rule(8)
 def test_timers_survive_a_restart(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5, (6, "tag")])).restart().add_watermark(at(6))

@@ -135,7 +135,6 @@ def test_the_report_of_a_failed_batch_names_its_stage() -> None:
     assert [batch.error for batch in failed] == ["stage top: Top.key_event failed: ValueError: the page /bad is bad"]
 
 
-@pytest.mark.on_spark("errors of workers")
 def test_the_error_about_too_many_dead_letters_names_its_stage(test_run: MakeRun) -> None:
     job = top_pages(MemorySource(()), dead_letters=MemorySink(), on_error="dead_letter", max_dead_letters=0)
     with (
@@ -154,7 +153,6 @@ class RefusesPages(Top):
         return super().key_event(record)
 
 
-@pytest.mark.on_spark("dead letters of workers")
 def test_a_record_of_a_port_on_which_key_event_fails_is_a_dead_letter(test_run: MakeRun) -> None:
     handlers = (Views(), RefusesPages())
     run = test_run(top_pages(MemorySource(()), handlers=handlers, dead_letters=MemorySink(), on_error="dead_letter"))

@@ -170,6 +170,7 @@ def test_random_graphs_of_stages_emit_the_results_of_one_pass_over_sorted_input(
         assert results_of(script) == expected(script)
 
 
+@pytest.mark.qualify
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
 def test_random_graphs_of_stages_on_spark_emit_the_results_of_one_pass_over_sorted_input(spark: Any) -> None:

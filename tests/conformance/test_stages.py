@@ -76,7 +76,6 @@ def two_stages(receiver: Handler | None = None, **settings: Any) -> Job:
     return Job("two_stages", stages={"second": second, "first": first})
 
 
-@pytest.mark.on_spark("stages")
 def test_a_value_reaches_the_next_stage_with_the_time_of_the_callback_that_collected_it(test_run: MakeRun) -> None:
     """Rule a."""
     test = test_run(two_stages()).add_event(event(1, [1, ("timer", 5)])).add_event(event(2, [2])).end_batch()
@@ -231,7 +230,6 @@ def test_a_stage_merges_sources_and_ports_by_time(test_run: MakeRun) -> None:
     assert seen == ["own 2", SentNumber("k", 3), SentNumber("k", 4), "own 4"]
 
 
-@pytest.mark.on_spark("stages")
 def test_one_port_can_feed_several_stages_and_a_sink(test_run: MakeRun) -> None:
     """Rule e: also a stage that is not the next in the chain."""
     relay = Relay()
@@ -296,7 +294,6 @@ def test_a_failure_in_one_stage_fails_the_batch_of_all_stages(test_run: MakeRun)
     assert [each.value for each in result.stage("last").events()] == [("k", 10), ("k", 30)]
 
 
-@pytest.mark.on_spark("stages")
 def test_a_dead_letter_of_one_stage_does_not_affect_other_stages(test_run: MakeRun) -> None:
     """Rule e."""
     job = chain()
@@ -335,7 +332,6 @@ def test_a_restart_keeps_state_and_watermarks_of_all_stages(test_run: MakeRun) -
     assert last.watermark == at(10)
 
 
-@pytest.mark.on_spark("stages")
 def test_a_snapshot_contains_all_stages(test_run: MakeRun) -> None:
     """Rule e."""
     first = TestRun(two_stages(), engine="embedded").add_event(event(10, [1])).end_batch()
@@ -346,7 +342,6 @@ def test_a_snapshot_contains_all_stages(test_run: MakeRun) -> None:
     assert result.records("seen")[0] == ("event", "all", 20.0, 0.0 + 10.0, ("k", 2))
 
 
-@pytest.mark.on_spark("stages")
 @pytest.mark.needs_spark(4)
 def test_a_flush_fires_the_timers_of_each_stage(engine: str) -> None:
     """Rule f."""

@@ -246,7 +246,6 @@ class FailingMigration(StoresOld):
     number = ValueSpec(int, version=1, migrate=lambda stored, _: 1 // 0)
 
 
-@pytest.mark.on_spark("classes travel")
 @pytest.mark.rule(17)
 def test_a_failing_migration_leaves_the_state_to_the_previous_code(test_run: MakeRun) -> None:
     run = restarted_with(test_run)

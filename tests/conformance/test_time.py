@@ -154,7 +154,6 @@ class Filtering(Recorder):
         return Filtered(record.timestamp) if record.value == "no" else record
 
 
-@pytest.mark.on_spark("order across partitions")
 @pytest.mark.rule(2)
 def test_the_time_of_a_filtered_record_advances_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Filtering(), "in")).add_record(event(10), "in").end_batch()

@@ -471,7 +471,6 @@ def test_a_test_result_shows_windows_in_memory_like_stored_windows(test_run: Mak
     assert result.state("window", "b") == result.state("stored", "b") == {at(0): [2]}
 
 
-@pytest.mark.on_spark("windows in memory")
 def test_windows_in_memory_are_lost_at_a_restart_and_counted_once(test_run: MakeRun) -> None:
     run = in_memory_run(test_run).restart().add_record(event(3, 3)).end_batch()
     assert run.run().counters == {"window.lost": 2}

@@ -19,7 +19,12 @@ from tests.qualify.fuzz.scripts import Component, Script, Source, Stage, from_js
 from amadou_plugins.windows import CountWindow
 
 SEED = 44
-SCRIPTS = {"memory": range(120), "groups": range(120, 180), "log-packed": range(180, 210), "log-by-key": range(210, 260)}
+SCRIPTS = {
+    "memory": range(120),
+    "groups": range(120, 180),
+    "log-packed": range(180, 210),
+    "log-by-key": range(210, 260),
+}
 
 
 @pytest.mark.parametrize("store", SCRIPTS)
