@@ -58,7 +58,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     seconds: Counter[str] = Counter()
     for report in chain(*terminalreporter.stats.values()):
-        seconds[getattr(report, "fspath", "")] += getattr(report, "duration", 0)
+        if isinstance(report, pytest.TestReport):
+            seconds[report.fspath] += report.duration
     terminalreporter.section("slowest files")
     for file, taken in seconds.most_common(30):
         terminalreporter.write_line(f"{taken:7.1f}s {file}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from tests.spark.stores import MAINLY_LOG
 from tests.spark.texts import BEGIN, HOUR, add_texts, texts_job
 
 from amadou import Secret
@@ -36,7 +37,7 @@ def checkpoint_on(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Calla
     return cache(lambda store: made_checkpoint(store, tmp_path_factory.mktemp(store), spark))
 
 
-@pytest.fixture(params=["groups", "log"])
+@pytest.fixture(params=MAINLY_LOG)
 def checkpoint(request: pytest.FixtureRequest, checkpoint_on: Callable[[str], str]) -> str:
     return checkpoint_on(request.param)
 

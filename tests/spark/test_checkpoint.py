@@ -269,6 +269,7 @@ class Hourly(Counter):
         return PerHour.key_event(self, record)  # type: ignore[arg-type]
 
 
+@pytest.mark.qualify
 def test_a_window_that_was_retired_with_keep_closes_when_it_is_declared_again(count: Count) -> None:
     records = ["a 0", "a 0", "b 5"]
     assert count(*records[:2], handler=PerHour()) == []

@@ -141,6 +141,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
+@pytest.mark.qualify
 @mainly_on_log
 def test_a_full_disk_is_an_error_and_the_job_continues_when_there_is_room(count: Counting, small_disk: Path) -> None:
     checkpoint, filler = small_disk / "checkpoint", small_disk / "filler"

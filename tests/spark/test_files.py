@@ -116,7 +116,7 @@ def line_event(line: bytes) -> KeyedEvent:
     [
         pytest.param("viewfs", "groups", marks=pytest.mark.qualify),
         pytest.param("viewfs", "log", marks=pytest.mark.qualify),
-        ("other", "log"),
+        pytest.param("other", "log", marks=pytest.mark.qualify),
     ],
 )
 def test_a_run_resumes_from_a_checkpoint_in_another_file_system(

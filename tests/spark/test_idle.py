@@ -63,6 +63,7 @@ def test_timers_of_an_idle_stream_wait_over_a_restart_and_fire_with_an_idle_time
     assert (running.status, running.summary.counts.timers_pending) == ("stopped", 0)
 
 
+@pytest.mark.qualify
 def test_a_source_without_events_does_not_hold_back_the_watermark_but_a_slow_one_does(begin: Any) -> None:
     sources = {"busy": ["a 0", "c 9"], "silent": [], "slow": ["b 5"]}
     running, sink = begin(sources, trigger="available-now")

@@ -143,6 +143,7 @@ def test_a_topic_that_was_created_again_ends_the_run_with_an_error_that_says_so(
     assert "Logical Plan" not in str(caught.value)
 
 
+@pytest.mark.qualify
 def test_a_run_with_a_pattern_goes_on_without_a_deleted_topic(kafka: str, spark: Any, tmp_path: Path) -> None:
     stays = make_topic(kafka)
     deleted = make_topic(kafka, name=f"{stays}-2")

@@ -128,6 +128,7 @@ def test_windows_in_memory_are_lost_with_their_run_and_a_warning_counts_their_ke
     assert lost_keys(caplog.text) == KEYS
 
 
+@pytest.mark.qualify
 def test_windows_in_memory_close_when_a_run_is_flushed(spark: Any, tmp_path: Path) -> None:
     sink = MemorySink()
     source = MemorySource([*lines(0).splitlines(), *lines(1).splitlines()])

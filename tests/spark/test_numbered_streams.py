@@ -100,6 +100,7 @@ def test_runs_continue_on_each_version_and_after_rescaling(
     assert (tmp_path / "named" / "offsets" / "1").read_text().startswith(version)
 
 
+@pytest.mark.qualify
 def test_a_savepoint_of_another_version_begins_a_checkpoint(
     spark: Any, tmp_path: Path, numbered: pytest.MonkeyPatch
 ) -> None:

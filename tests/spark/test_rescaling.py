@@ -59,7 +59,7 @@ def test_the_job_goes_on_and_the_savepoint_stays(place: Place, spark: Any) -> No
     Savepoint(done.savepoint).verify()
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", [pytest.param(True, marks=pytest.mark.qualify), False])
 def test_a_batch_that_was_not_completed_is_processed_once(
     committed: bool, place: Place, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +161,7 @@ def test_a_failed_call_leaves_the_checkpoint_as_it_was(
     assert place.totals("k1") == [["k1", 1], ["k1", 2]]
 
 
+@pytest.mark.qualify
 def test_windows_that_are_stored_for_key_groups_need_the_job(tmp_path: Path, spark: Any) -> None:
     (tmp_path / "in").mkdir()
     lines = (json.dumps(record_of(f"k{number}", number % 3, 1)) for number in range(40))

@@ -136,6 +136,7 @@ def test_stages_need_the_store_log(state: str) -> None:
     assert not (Path(state) / "rescale.json").exists()
 
 
+@pytest.mark.qualify
 def test_a_savepoint_of_a_checkpoint_is_read_by_test_runs(place: Place, state: str, spark: Any, tmp_path: Path) -> None:
     write_savepoint(spark, state, tmp_path / "savepoint")
     with TestRun(memory_job(), savepoint=tmp_path / "savepoint", keys=["group 1"]) as test_run:

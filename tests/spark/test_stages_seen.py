@@ -124,6 +124,7 @@ def test_progress_metrics_and_dead_letters_name_the_stage(spark: Any, tmp_path: 
         stored_run(checkpoint, f"{tmp_path / 'pages.py'}:other")
 
 
+@pytest.mark.qualify
 def test_a_run_that_ends_while_batches_are_due_warns(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
     start(top_pages(MemorySource([view("/a", 1), view("/a", 400)])), spark).await_termination()
     is_warned = "batches are still due, which this version of Spark does not begin in a run that ends" in caplog.text

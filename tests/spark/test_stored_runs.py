@@ -137,6 +137,7 @@ def test_a_run_that_was_killed_has_a_history(shop: Shop, spark: Any, tmp_path: P
     assert json.loads(left.joinpath("history", "job").read_text())["trigger"] == "0 seconds"
 
 
+@pytest.mark.qualify
 def test_a_run_is_stopped_and_saved_from_its_console(shop: Shop, spark: Any) -> None:
     shop.add(order("a", cents=3))
     arguments = ("run", "customers.py", "-p", f"ORDERS={shop.orders}", "--checkpoint", "state", "--trigger", "1 second")
