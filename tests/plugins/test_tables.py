@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -131,25 +132,54 @@ def test_a_missing_package_is_an_error_before_the_run(spark: Any, sink: Sink, pa
     assert len(str(caught.value).splitlines()) == 1
 
 
-def tables_after_runs(name: str, title: str, directory: Path) -> dict[str, Any]:
-    """Run the jobs of `tables.py`, and return what was found in the tables."""
-    variable = f"AMADOU_{name.upper()}_JARS"
-    if os.environ.get(variable) == "":
-        pytest.skip(f"there is no {title} for this version of Spark")
-    need(title, variable)
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Tables"]:
+    with Tables(tmp_path_factory) as made:
+        yield made
+
+
+class Tables:
+    """The programs that write tables, see `tables.py`: those of all formats run side by side."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        formats = [name for name in ("delta", "iceberg") if os.environ.get(variable_of(name))]
+        self.directories = {name: folders.mktemp(name) for name in formats}
+        self._programs = {name: started(name, directory) for name, directory in self.directories.items()}
+
+    def __enter__(self) -> "Tables":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for program in self._programs.values():
+            program.kill()
+            program.wait()
+
+    def after_runs(self, name: str, title: str) -> dict[str, Any]:
+        """Wait for the program of a format, and return what it has found in its tables."""
+        if os.environ.get(variable_of(name)) == "":
+            pytest.skip(f"there is no {title} for this version of Spark")
+        need(title, variable_of(name))
+        directory = self.directories[name]
+        assert self._programs[name].wait() == 0, (directory / "log").read_text()[-8000:]
+        result: dict[str, Any] = pickle.loads((directory / "found").read_bytes())
+        assert all("\n" not in text for text in result.values() if isinstance(text, str))
+        return result
+
+
+def variable_of(name: str) -> str:
+    return f"AMADOU_{name.upper()}_JARS"
+
+
+def started(name: str, directory: Path) -> subprocess.Popen[bytes]:
     paths = [str(CHECKOUT / path) for path in ("", "sdk", "runtime", "plugins")]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.plugins.tables", name, directory],
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-8000:]
-    result: dict[str, Any] = pickle.loads((directory / "found").read_bytes())
-    assert all("\n" not in text for text in result.values() if isinstance(text, str))
-    return result
+    with (directory / "log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.plugins.tables", name, directory],
+            cwd=CHECKOUT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable},
+            stdout=log,
+            stderr=log,
+        )
 
 
 def all_rows() -> list[dict[str, Any]]:
@@ -160,13 +190,13 @@ def all_rows() -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-def test_a_delta_table_has_each_value_once_after_crashes(tmp_path: Path) -> None:
-    result = tables_after_runs("delta", "Delta Lake", tmp_path)
+def test_a_delta_table_has_each_value_once_after_crashes(tables: Tables) -> None:
+    result, directory = tables.after_runs("delta", "Delta Lake"), tables.directories["delta"]
     assert result["rows"] == all_rows()
     assert result["commits"] == 1 + 4 + 2  # creation, batches of the first port, and of the second
     assert result["partitions"] == ["day=2025-01-01", "day=2025-01-02"]
-    table = rf"DeltaSink\('{tmp_path}/table'\) cannot write the values of port 'values'"
-    add = rf"set merge_schema=True, or run ALTER TABLE delta.`{tmp_path}/table` ADD COLUMNS \(`extra` ARRAY<BIGINT>\)"
+    table = rf"DeltaSink\('{directory}/table'\) cannot write the values of port 'values'"
+    add = rf"set merge_schema=True, or run ALTER TABLE delta.`{directory}/table` ADD COLUMNS \(`extra` ARRAY<BIGINT>\)"
     assert_matches(
         result,
         {
@@ -185,8 +215,8 @@ def test_a_delta_table_has_each_value_once_after_crashes(tmp_path: Path) -> None
 
 
 @pytest.mark.spark
-def test_an_iceberg_table_has_each_value_once_after_crashes(tmp_path: Path) -> None:
-    result = tables_after_runs("iceberg", "Apache Iceberg", tmp_path)
+def test_an_iceberg_table_has_each_value_once_after_crashes(tables: Tables) -> None:
+    result = tables.after_runs("iceberg", "Apache Iceberg")
     assert result["rows"] == all_rows()
     assert result["commits"] == 4 + 2  # batches of the first port, and of the second
     assert result["partitions"] == ["False", "True"]
