@@ -732,6 +732,7 @@ def test_clients_that_send_half_a_request_do_not_keep_others_out() -> None:
 
 def test_half_a_request_after_a_complete_one_is_not_waited_for() -> None:
     server = Server("127.0.0.1", 0, list, head_limit=0.2)
+    server._server.config.timeout_keep_alive = 0.2
     browser = Browser(server)
     try:
         with socket.create_connection(("127.0.0.1", browser.port)) as connection:

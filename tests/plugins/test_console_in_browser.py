@@ -379,28 +379,32 @@ def test_pages_work_without_javascript(shop: ShopConsole, chromium: Chromium) ->
     chromium.wait(lambda: "{'20533': 5450}" in chromium.text("main"))
 
 
+@pytest.fixture(scope="module")
+def with_stages() -> Iterator[str]:
+    """The address of a console with a job of several stages."""
+    with staged_console() as console:
+        assert console.url is not None
+        yield console.url
+
+
 @pytest.mark.parametrize("path", ["/", "/pipeline", "/letters", "/state"])
-def test_the_pages_of_a_job_with_stages_are_readable(path: str, chromium: Chromium) -> None:
-    with staged_console() as console:
-        assert console.url is not None
-        chromium.open(console.url, path)
-        for width in (360, 1600):
-            chromium.resize(width)
-            assert width_beyond_window(chromium) == 0
-        levels = [node.properties["level"] for node in chromium.accessible() if node.role == "heading"]
-        assert all(after - before <= 1 for before, after in pairwise(levels))
-        for scheme in SCHEMES:
-            chromium.prefer(scheme)
-            assert faint(chromium.contrasts()) == []
+def test_the_pages_of_a_job_with_stages_are_readable(path: str, with_stages: str, chromium: Chromium) -> None:
+    chromium.open(with_stages, path)
+    for width in (360, 1600):
+        chromium.resize(width)
+        assert width_beyond_window(chromium) == 0
+    levels = [node.properties["level"] for node in chromium.accessible() if node.role == "heading"]
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    for scheme in SCHEMES:
+        chromium.prefer(scheme)
+        assert faint(chromium.contrasts()) == []
 
 
-def test_a_port_of_the_pipeline_leads_to_the_stage_that_reads_it(chromium: Chromium) -> None:
-    with staged_console() as console:
-        assert console.url is not None
-        chromium.open(console.url, "/pipeline")
-        chromium.driver.find_element("link text", "stage top").click()
-        assert chromium.path == "/pipeline#stage-top"
-        assert chromium.run("return document.querySelector(':target').innerText") == "top"
-        edges = chromium.run("return Array.from(document.querySelectorAll('.edge'), each => each.innerText.trim())")
-        assert len(edges) == 6
-        assert edges[1] == edges[3] != "0 per second"  # from the port to the stage, on both sides
+def test_a_port_of_the_pipeline_leads_to_the_stage_that_reads_it(with_stages: str, chromium: Chromium) -> None:
+    chromium.open(with_stages, "/pipeline")
+    chromium.driver.find_element("link text", "stage top").click()
+    assert chromium.path == "/pipeline#stage-top"
+    assert chromium.run("return document.querySelector(':target').innerText") == "top"
+    edges = chromium.run("return Array.from(document.querySelectorAll('.edge'), each => each.innerText.trim())")
+    assert len(edges) == 6
+    assert edges[1] == edges[3] != "0 per second"  # from the port to the stage, on both sides

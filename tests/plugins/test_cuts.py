@@ -5,6 +5,7 @@ aggregate, and for state with a `ttl`.
 """
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def results_of(job: Job, events: list[tuple[KeyedEvent[int], bool]], sources: li
 
 @pytest.mark.parametrize("name", [*WINDOWS, *COLUMNS, "state"])
 @given(streams)
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_results_do_not_depend_on_the_cuts_into_batches(name: str, stream: list[Any]) -> None:
     make = {**WINDOWS, **COLUMNS, "state": Keeping}[name]
 
@@ -159,7 +160,7 @@ class Joining(Handler):
 
 @pytest.mark.parametrize("name", JOINS)
 @given(streams, st.lists(st.sampled_from("lr"), min_size=25, max_size=25))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_results_of_joins_do_not_depend_on_the_cuts_into_batches(name: str, stream: list[Any], sides: Any) -> None:
     def job() -> Job:
         sources = {"l": MemorySource(), "r": MemorySource()}
@@ -215,6 +216,12 @@ def test_every_aggregate_is_tried() -> None:
     assert classes - {type(each) for each in ALL.values()} == {aggregates.Aggregate, aggregates.CompositeAggregate}
 
 
+def alike(name: str) -> tuple[bool, bool]:
+    """Return what decides how a window of an aggregate works."""
+    return ALL[name].mergeable, ALL[name].ordered
+
+
+@pytest.mark.parametrize("names", [[*names] for _, names in groupby(sorted(ALL, key=alike), alike)], ids=" ".join)
 @pytest.mark.parametrize(
     "window",
     [
@@ -224,12 +231,15 @@ def test_every_aggregate_is_tried() -> None:
     ],
     ids=["hopping", "sliding", "session"],
 )
-@given(streams, st.sampled_from(sorted(ALL)))
-@settings(max_examples=100)
-def test_results_of_aggregates_do_not_depend_on_the_cuts_into_batches(window: Any, stream: Any, name: str) -> None:
+@given(streams)
+@settings(max_examples=12)
+def test_results_of_aggregates_do_not_depend_on_the_cuts_into_batches(
+    window: Any, names: list[str], stream: list[Any]
+) -> None:
     def job() -> Job:
         sinks = {"results": MemorySink(), "late": MemorySink()}
-        return Job("cut", window(ALL[name]), {"in": MemorySource()}, sinks, watermark_delay=DISORDER)
+        handler = window({name: ALL[name] for name in names})
+        return Job("cut", handler, {"in": MemorySource()}, sinks, watermark_delay=DISORDER)
 
     events = events_of(stream)
     sources = ["in"] * len(events)

@@ -114,6 +114,7 @@ class Failing(MemorySink):
         super().commit(batch, parts)
 
 
+@pytest.mark.qualify  # test_several_sinks.py reprocesses a batch on Spark, too, and the sinks' own tests have the rest
 def test_a_reprocessed_batch_leaves_the_files_of_one_commit(directory: Path, spark: Any) -> None:
     out = directory / "out"
     sinks = {"plain": JsonLinesSink(out), "rows": CsvSink(out), "columns": ParquetSink(out)}

@@ -181,7 +181,7 @@ def test_a_pickled_function_sink_does_not_contain_its_function() -> None:
 @pytest.mark.spark
 def test_on_spark_function_sink_calls_its_function_in_the_driver(spark: Any) -> None:
     recorder = Recorder()
-    run(job(FunctionSink(recorder.take), 1, 2))
-    assert [values for values, _ in recorder.calls] == [[Reading(1, START), Reading(2, START)]]
+    sinks = [FunctionSink(recorder.take), FunctionSink(refuse)]
     with pytest.raises(SinkError, match=r"refuse failed with the values of port 'readings' in batch 0: OSError"):
-        run(job(FunctionSink(refuse), 1, 2))
+        run(Job("readings", Readings(), {"in": MemorySource([1, 2])}, {"readings": sinks}))
+    assert [values for values, _ in recorder.calls] == [[Reading(1, START), Reading(2, START)]]

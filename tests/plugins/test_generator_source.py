@@ -288,6 +288,7 @@ def test_on_spark_the_records_of_the_embedded_engine_are_generated_at_their_rate
     assert sink.records == expected(5000, seed=2)
 
 
+@pytest.mark.qualify  # tests above generate the records of a batch again, and count on from an earlier run
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
 def test_a_resumed_run_reprocesses_a_batch_with_the_same_records_and_continues_with_the_next(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.plugins.windows import KEYS, SECOND, at, count
+from tests.plugins.windows import KEYS, SECOND, at, count, few_inputs
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, from_micros, to_micros
 from amadou.errors import AmadouError, CallbackError, JobError, SpecError
@@ -190,6 +190,7 @@ def as_of_settings(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@few_inputs
 @given(streams(), as_of_settings())
 def test_as_of_joins_match_the_nearest_event_for_any_division_into_batches(batches: Any, settings: Any) -> None:
     result = outcome_of(joining(AsOfJoin, **settings), batches)
@@ -206,6 +207,7 @@ def test_as_of_joins_match_the_nearest_event_for_any_division_into_batches(batch
         assert result.keys() == []
 
 
+@few_inputs
 @given(scripts(), as_of_settings())
 def test_as_of_joins_accept_late_events_until_no_answer_can_change(script: Any, settings: Any) -> None:
     result = outcome_of_script(joining(AsOfJoin, **settings), script)
@@ -257,6 +259,7 @@ def with_lone(how: str, key: Any, pairs: list[tuple[int, int]], lefts: list[int]
     return results
 
 
+@few_inputs
 @given(streams(), interval_settings())
 def test_interval_joins_return_each_pair_once_for_any_division_into_batches(batches: Any, settings: Any) -> None:
     result = outcome_of(joining(IntervalJoin, **settings), batches)
@@ -269,6 +272,7 @@ def test_interval_joins_return_each_pair_once_for_any_division_into_batches(batc
     assert (result.keys(), result.records("late")) == ([], [])
 
 
+@few_inputs
 @given(scripts(), interval_settings())
 def test_interval_joins_accept_late_events_while_a_pair_is_possible(script: Any, settings: Any) -> None:
     result = outcome_of_script(joining(IntervalJoin, **settings), script)
@@ -297,6 +301,7 @@ def test_interval_joins_accept_late_events_while_a_pair_is_possible(script: Any,
     assert result.keys() == []
 
 
+@few_inputs
 @given(scripts(), st.none() | st.integers(1, 9), st.sampled_from(["left", "inner"]), latenesses)
 def test_latest_joins_match_the_newest_event_so_far(script: Any, ttl: int | None, how: str, lateness: Any) -> None:
     life = None if ttl is None else ttl * SECOND

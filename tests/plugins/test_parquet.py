@@ -446,7 +446,7 @@ class Everything:
     more: "dict[str, list[Point | None]]"
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.builds(

@@ -13,6 +13,7 @@ from tests.plugins.windows import (
     by_key,
     count,
     event,
+    few_inputs,
     job,
     outcome_of,
     outcome_of_script,
@@ -40,6 +41,7 @@ def recorded(result: Any) -> Any:
     return count((key, seconds(start), seconds(end), value) for start, end, key, _, value in result.records("results"))
 
 
+@few_inputs
 @given(streams(DISORDER), sizes, sizes, st.integers(-3, 3))
 def test_hopping_windows_aggregate_the_events_in_them(batches: Any, size: int, hop: int, offset: int) -> None:
     aggregates = {"n": Count(), "sum": Sum(), "all": Collect()}
@@ -59,6 +61,7 @@ def test_hopping_windows_aggregate_the_events_in_them(batches: Any, size: int, h
     assert (result.keys(), result.records("late")) == ([], [])
 
 
+@few_inputs
 @given(scripts(), st.integers(4, 12), sizes, st.integers(0, 6), st.integers(1, 4))
 def test_open_windows_give_early_results_when_the_watermark_passes_their_times(
     script: Any, size: int, hop: int, lateness: int, early: int
@@ -85,6 +88,7 @@ def test_open_windows_give_early_results_when_the_watermark_passes_their_times(
     assert [time for time in times if time is not None] == sorted(time for time in times if time is not None)
 
 
+@few_inputs
 @given(scripts(), sizes, sizes, st.integers(0, 6))
 def test_events_are_late_for_windows_that_the_watermark_has_closed(
     script: Any, size: int, hop: int, lateness: int
@@ -113,6 +117,7 @@ def test_events_are_late_for_windows_that_the_watermark_has_closed(
     assert result.keys() == []
 
 
+@few_inputs
 @given(streams(DISORDER), sizes)
 def test_sliding_windows_contain_the_events_before_each_event(batches: Any, size: int) -> None:
     result = outcome_of(windowing(SlidingWindow, size * SECOND, Collect()), batches, watermark_delay=DISORDER)
@@ -126,6 +131,7 @@ def test_sliding_windows_contain_the_events_before_each_event(batches: Any, size
     assert result.keys() == []
 
 
+@few_inputs
 @given(scripts(), sizes, st.integers(0, 6))
 def test_sliding_windows_accept_events_until_they_are_closed(script: Any, size: int, lateness: int) -> None:
     window = windowing(SlidingWindow, size * SECOND, allowed_lateness=lateness * SECOND)
@@ -278,6 +284,7 @@ def sessions_of(times: list[float], gap: int, longest: int | None) -> list[list[
     return counted
 
 
+@few_inputs
 @given(streams(DISORDER), st.integers(1, 6), st.none() | st.integers(6, 15))
 def test_sessions_contain_events_with_gaps_below_the_setting(batches: Any, gap: int, longest: int | None) -> None:
     duration = None if longest is None else longest * SECOND
@@ -293,6 +300,7 @@ def test_sessions_contain_events_with_gaps_below_the_setting(batches: Any, gap: 
     assert (result.keys(), result.records("late")) == ([], [])
 
 
+@few_inputs
 @given(scripts(), st.integers(1, 6), st.integers(0, 6))
 def test_sessions_accept_late_events_that_belong_to_an_open_session(script: Any, gap: int, lateness: int) -> None:
     window = windowing(SessionWindow, gap * SECOND, allowed_lateness=lateness * SECOND)
@@ -322,6 +330,7 @@ def test_sessions_accept_late_events_that_belong_to_an_open_session(script: Any,
     assert result.keys() == []
 
 
+@few_inputs
 @given(streams(DISORDER), st.integers(1, 6), st.integers(1, 8))
 def test_count_windows_contain_the_number_of_events_of_the_setting(batches: Any, size: int, hop: int) -> None:
     result = outcome_of(windowing(CountWindow, size, Collect(), hop=hop), batches)
@@ -334,6 +343,7 @@ def test_count_windows_contain_the_number_of_events_of_the_setting(batches: Any,
     assert recorded(result) == count(expected)
 
 
+@few_inputs
 @given(
     streams(DISORDER),
     st.sampled_from([TumblingWindow, SlidingWindow, SessionWindow]),
@@ -359,6 +369,7 @@ def test_a_full_count_window_leaves_no_state() -> None:
     assert run.add_record(event(4)).run().keys() == ["a"]
 
 
+@few_inputs
 @given(streams(DISORDER), st.integers(1, 6), st.integers(1, 8), st.integers(1, 4))
 def test_a_key_has_at_most_max_active_open_count_windows(batches: Any, size: int, hop: int, most: int) -> None:
     window = windowing(CountWindow, size, Collect(), hop=hop, max_active=most)
@@ -380,6 +391,7 @@ def test_a_key_has_at_most_max_active_open_count_windows(batches: Any, size: int
     assert result.counters.get("window.evicted", 0) == evicted
 
 
+@few_inputs
 @given(streams(DISORDER), st.integers(2, 5), st.integers(1, 5), st.integers(1, 3))
 def test_each_open_count_window_emits_early_results(batches: Any, size: int, hop: int, early: int) -> None:
     expected = []

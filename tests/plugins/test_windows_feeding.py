@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.plugins.windows import SECOND, at, event, job, seconds, streams
+from tests.plugins.windows import SECOND, at, event, few_inputs, job, seconds, streams
 
 from amadou import Handler, KeyedEvent, SinkSpec, Subject
 from amadou.errors import CallbackError
@@ -65,6 +65,7 @@ FED = {
 }
 
 
+@few_inputs
 @given(streams(DISORDER), st.sampled_from([2, 5, 10]), st.sampled_from(list(FED)))
 def test_windows_that_other_windows_feed_give_the_same_results_for_any_division_into_batches(
     batches: Any, size: int, kind: type[WindowSpec]
@@ -87,6 +88,7 @@ def test_windows_that_other_windows_feed_give_the_same_results_for_any_division_
     assert results(events, 3) == whole
 
 
+@few_inputs
 @given(streams(DISORDER))
 def test_sums_of_the_counts_of_short_windows_are_the_counts_of_long_windows(batches: Any) -> None:
     handler = chain(TumblingWindow, 5, TumblingWindow, 20, value=Collect())

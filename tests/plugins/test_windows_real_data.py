@@ -49,7 +49,7 @@ def frame(records: list[Any]) -> Any:
 
 @pytest.mark.parametrize(("size", "rule"), [(HOUR, "1h"), (24 * HOUR, "1D")])
 def test_tumbling_windows_of_taxi_rides_agree_with_pandas(shared_data: FindShared, size: timedelta, rule: str) -> None:
-    records = measured(shared_data("data/nyc_taxi.csv"))
+    records = measured(shared_data("data/nyc_taxi.csv"))[:4000]
     aggregates = {"n": Count(), "sum": Sum("value"), "mean": Mean("value"), "min": Min("value"), "max": Max("value")}
     results = results_of(records, TumblingWindow(size, aggregates), size=997, delay=timedelta(0))
     expected = frame(records)["value"].resample(rule).agg(["count", "sum", "mean", "min", "max"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.plugins.windows import SECOND, at, count, event, seconds, streams
+from tests.plugins.windows import SECOND, at, count, event, few_inputs, seconds, streams
 
 from amadou import DeadLetter, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, to_micros
 from amadou._encoding import unpack
@@ -135,6 +135,7 @@ def results(records: Iterable[Any]) -> Any:
     return count((key, result) for _, key, result in records)
 
 
+@few_inputs
 @given(streams(DISORDER), st.booleans())
 def test_results_and_replayed_results_are_those_of_a_handler_that_does_not_fail(batches: Any, flush: bool) -> None:
     made = {}

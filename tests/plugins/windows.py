@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, VectorizedHandler
@@ -14,6 +15,8 @@ from amadou_runtime import TestResult, TestRun
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
+few_inputs = settings(max_examples=40)
+"""For costly properties: `scripts/qualify fuzz` tries windows and joins with many more random inputs."""
 KEYS: tuple[Any, ...] = ("a", "1", 1, b"1", ("a", 1))
 
 

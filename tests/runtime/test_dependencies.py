@@ -65,7 +65,7 @@ def by_key(records: list[Any]) -> dict[str, list[int]]:
 
 
 @given(batches)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 def test_waiting_events_are_processed_once_in_order_never_too_far_ahead_and_never_late_by_waiting(
     script: list[tuple[list[Record], list[Record]]],
 ) -> None:

@@ -111,9 +111,9 @@ def same_again(savepoint: Path, suffix: str) -> Path:
     """Import what is exported from a savepoint into it. Check that the new savepoint, which is returned, has the same
     rows and the same state.
     """
-    rows = rows_of(savepoint)
-    new = imported(savepoint, exported(savepoint, suffix))
-    assert rows_of(new) == rows
+    file = exported(savepoint)
+    new = imported(savepoint, file if suffix == "jsonl" else exported(savepoint, suffix))
+    assert exported(new).read_bytes() == file.read_bytes()
     assert state_in(new) == state_in(savepoint)
     return new
 
@@ -257,7 +257,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 @in_both_formats
 @pytest.mark.parametrize("more", SETTINGS, ids=["", "ttl", "version", "ttl and version"])
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_any_state_is_the_same_after_it_is_exported_and_imported(
     data: st.DataObject, more: dict[str, Any], suffix: str
@@ -320,7 +320,7 @@ EVENTS = st.lists(
 
 
 @in_both_formats
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(before=EVENTS, after=EVENTS)
 def test_timers_and_windows_are_the_same_after_they_are_exported_and_imported(
     before: list[KeyedEvent[int]], after: list[KeyedEvent[int]], suffix: str
@@ -336,8 +336,7 @@ def test_timers_and_windows_are_the_same_after_they_are_exported_and_imported(
     assert continued[0] == continued[1]
 
 
-@in_both_formats
-@pytest.mark.parametrize("store", ["groups", "log-by-key"])
+@pytest.mark.parametrize(("store", "suffix"), [("groups", "jsonl"), ("log-by-key", "parquet")])
 @pytest.mark.parametrize("directory", FORMATS, ids=lambda path: path.name)
 def test_stored_state_of_every_kind_continues_after_it_is_exported_and_imported(
     directory: Path, store: str, suffix: str, tmp_path: Path

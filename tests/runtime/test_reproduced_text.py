@@ -81,14 +81,14 @@ def texts() -> Any:
     return st.sampled_from(ODD) | st.text(st.characters(exclude_categories=["Cs"]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(texts(), texts(), texts())
 @example(CODE, CODE, CODE)
 def test_a_test_with_the_state_of_a_key_is_the_same_for_any_text(key: str, name: str, tag: str) -> None:
     assert shape(for_key(key, name, tag)) == shape(for_key("key", "name", "tag"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(texts(), texts())
 @example(CODE, CODE)
 def test_a_test_from_a_dead_letter_is_the_same_for_any_text(key: str, text: str) -> None:

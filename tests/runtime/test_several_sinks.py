@@ -140,10 +140,10 @@ def test_describe_shows_each_sink_of_a_port_in_a_line() -> None:
 @pytest.mark.rule(34)
 @pytest.mark.spark
 def test_a_crash_between_the_commits_of_two_sinks_loses_and_duplicates_nothing(spark: Any, tmp_path: Path) -> None:
-    for number in range(4):
+    for number in range(3):
         (tmp_path / f"{number}.txt").write_text(f"{number}\n")
     source = LinesSource(tmp_path / "*.txt", max_files_per_batch=1)
-    crashes = [2]
+    crashes = [1]
 
     class Crashing(JsonLinesSink):
         def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
@@ -158,8 +158,8 @@ def test_a_crash_between_the_commits_of_two_sinks_loses_and_duplicates_nothing(s
 
     with pytest.raises(SinkError, match="it crashed"):
         again()
-    assert (sorted(lines(tmp_path / "first")), sorted(lines(tmp_path / "second"))) == ([0, 1, 2], [0, 1])
+    assert (sorted(lines(tmp_path / "first")), sorted(lines(tmp_path / "second"))) == ([0, 1], [0])
     again()
 
-    assert sorted(lines(tmp_path / "first")) == sorted(lines(tmp_path / "second")) == [0, 1, 2, 3]
-    assert len([*(tmp_path / "third").iterdir()]) == 4
+    assert sorted(lines(tmp_path / "first")) == sorted(lines(tmp_path / "second")) == [0, 1, 2]
+    assert len([*(tmp_path / "third").iterdir()]) == 3

@@ -54,7 +54,7 @@ class Timed(Handler):
             del row[:1]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_expiry_of_state_does_not_depend_on_the_steps_of_the_watermark(seed: int) -> None:
     random = Random(seed)
     phases = []

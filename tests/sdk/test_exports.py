@@ -3,10 +3,11 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from attrs import field, frozen
 
 import amadou
 import amadou.data_source
@@ -22,6 +23,21 @@ import amadou.spark_versions
 import amadou.text
 import amadou_plugins
 import amadou_runtime
+
+
+@frozen
+class Names:
+    """What the files of a package import, define and use.
+
+    :param imports: the imports, also lazy ones: file, module and, for `from` imports, the names
+    :param private: the private attributes and functions that the package defines
+    :param reached: the attributes with private names: file, line and name
+    """
+
+    imports: list[tuple[str, str, list[str]]] = field(factory=list)
+    private: set[str] = field(factory=set)
+    reached: list[tuple[str, int, str]] = field(factory=list)
+
 
 ROOTS = {package.__name__: Path(package.__file__ or "").parent for package in (amadou, amadou_runtime, amadou_plugins)}
 PUBLIC = {
@@ -133,7 +149,7 @@ def test_exported_names_exist(package: object) -> None:
 def test_the_sdk_imports_neither_pyspark_nor_the_other_roots() -> None:
     """Three modules for connectors on Spark may import pyspark; no other module of the SDK imports them."""
     forbidden = {"pyspark", "amadou_runtime", "amadou_plugins"}
-    imports = list(imports_of("amadou"))
+    imports = names_of("amadou").imports
     assert {(path, top(module)) for path, module, _ in imports if top(module) in forbidden} == {
         ("data_source.py", "pyspark"),
         ("remote_files.py", "pyspark"),
@@ -144,7 +160,7 @@ def test_the_sdk_imports_neither_pyspark_nor_the_other_roots() -> None:
 
 def test_plugins_import_only_public_names_of_the_sdk() -> None:
     wrong = []
-    for path, module, names in imports_of("amadou_plugins"):
+    for path, module, names in names_of("amadou_plugins").imports:
         if top(module) == "amadou_runtime":
             wrong.append((path, module))
         elif top(module) == "amadou":
@@ -158,7 +174,7 @@ def test_the_runtime_imports_only_public_modules_and_amadou_engine_from_the_sdk(
     offered = {**PUBLIC, "amadou.engine": {*amadou.engine.__all__}, "amadou.hookspecs": {*vars(amadou.hookspecs)}}
     wrong = [
         (path, module, name)
-        for path, module, names in imports_of("amadou_runtime")
+        for path, module, names in names_of("amadou_runtime").imports
         if top(module) == "amadou"
         for name in names
         if name not in offered.get(module, ()) and f"{module}.{name}" not in offered
@@ -168,29 +184,8 @@ def test_the_runtime_imports_only_public_modules_and_amadou_engine_from_the_sdk(
 
 @pytest.mark.parametrize("package", ["amadou_runtime", "amadou_plugins"])
 def test_private_names_of_the_sdk_are_not_used_elsewhere(package: str) -> None:
-    private, own = private_names("amadou"), private_names(package)
-    reached = [
-        f"{path.name}:{node.lineno} {node.attr}"
-        for path in sorted(ROOTS[package].rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr in private - own
-    ]
-    assert reached == []
-
-
-def private_names(package: str) -> set[str]:
-    """Return the private attributes and functions that a package defines."""
-    names: set[str] = set()
-    for path in ROOTS[package].rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.FunctionDef() | ast.ClassDef():
-                    names.add(node.name)
-                case ast.Attribute(ctx=ast.Store()):
-                    names.add(node.attr)
-                case ast.Name(ctx=ast.Store()):
-                    names.add(node.id)
-    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+    private = names_of("amadou").private - names_of(package).private
+    assert [used for used in names_of(package).reached if used[2] in private] == []
 
 
 @pytest.mark.parametrize("package", ROOTS)
@@ -200,17 +195,30 @@ def test_importing_a_package_does_not_import_large_libraries(package: str) -> No
     assert done.stdout.strip() == "[]"
 
 
-def imports_of(package: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the imports of a package's files, also lazy ones: file, module and, for `from` imports, the names."""
-    root = ROOTS[package]
+@cache
+def names_of(package: str) -> Names:
+    names, root = Names(), ROOTS[package]
     for path in sorted(root.rglob("*.py")):
         file = str(path.relative_to(root))
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    yield file, alias.name, []
-            elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
-                yield file, node.module, [alias.name for alias in node.names]
+            match node:
+                case ast.Import():
+                    names.imports.extend((file, alias.name, []) for alias in node.names)
+                case ast.ImportFrom(module=str(module), level=0):
+                    names.imports.append((file, module, [alias.name for alias in node.names]))
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name) if is_private(name):
+                    names.private.add(name)
+                case ast.Name(id=name, ctx=ast.Store()) if is_private(name):
+                    names.private.add(name)
+                case ast.Attribute(attr=name) if is_private(name):
+                    names.reached.append((file, node.lineno, name))
+                    if isinstance(node.ctx, ast.Store):
+                        names.private.add(name)
+    return names
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
 
 
 def top(module: str) -> str:

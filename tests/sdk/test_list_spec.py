@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.sdk.subjects import START, new_subject, reloaded, stored
@@ -180,3 +181,4 @@ class LikeAList(RuleBasedStateMachine):
 
 
 TestLikeAList = LikeAList.TestCase
+TestLikeAList.settings = settings(max_examples=40)

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.sdk.subjects import START, new_subject, reloaded, stored
@@ -272,6 +272,7 @@ class MapLikeDict(RuleBasedStateMachine):
 
 
 TestMapLikeDict = MapLikeDict.TestCase
+TestMapLikeDict.settings = settings(max_examples=40)
 
 
 def outcome(touch: Callable[[Any], Any], mapping: Any) -> Any:
