@@ -65,6 +65,22 @@ def test_times_are_compared_if_duplicates_can_be_out_of_order(recipe: Any, cut: 
 
 
 @pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("delay", [0, 60])
+def test_every_minute_is_reported_until_there_was_no_view_for_an_hour(recipe: Any, cut: bool, delay: int) -> None:
+    run = run_of(recipe("EveryMinute"), "EveryMinute", "reports", delay)
+    for channel, minute in (("k", 0), ("k", 0.5), ("k", 3), ("z", 30), ("z", 190), ("k", 190.5), ("z", 400)):
+        run.add_record((channel, minute, None))
+        if cut:
+            run.end_batch()
+    result = run.run(flush=True)
+    reports = [(each.minute, each.number) for each in result.records("reports") if each.channel == "k"]
+    minutes = [*range(64), *range(190, 251)]
+    views = {0: 2, 3: 1, 190: 1}
+    assert reports == [(NOON + timedelta(minutes=minute), views.get(minute, 0)) for minute in minutes]
+    assert result.state("views", "z") == {}
+
+
+@pytest.mark.parametrize("cut", [False, True])
 def test_readings_are_processed_in_the_order_of_their_times(recipe: Any, cut: bool) -> None:
     run = run_of(recipe("Meters"), "Meters", "used", delay=10)
     for minute, reading in ((0, 100), (3, 130), (2, 120), (2, 125), (6, 9), (4, 137), (5, 4), (25, 10)):

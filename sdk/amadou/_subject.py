@@ -101,18 +101,20 @@ class Subject(Generic[K_co]):
             raise TypeError(f"a timer's tag must be a str, not {tag!r}")
         if not tag.isascii():
             check_text(tag)
-        if watermark is not None and micros <= watermark and not self._is_chained(micros):
+        is_due = watermark is not None and micros <= watermark
+        if is_due and not self._can_chain(micros):
             return False
+        pending = self._timers.pending
         self._timers.add(self.key, micros, tag)
+        if is_due and self._timers.pending > pending:
+            self._count_chained(micros)
         return True
 
-    def _is_chained(self, micros: int) -> bool:
+    def _can_chain(self, micros: int) -> bool:
         """Return `True` if a timer for a time that the watermark has reached fires in this batch: a timer callback sets
         it, for a time after its own.
-
-        :raises TimerLoopError: the key has set too many such timers
         """
-        batch, key = self._batch, self.key
+        batch = self._batch
         if batch.firing_micros is None or micros <= to_micros(self.timestamp):
             return False
         is_handler = batch.fired is None  # the callback is on_timer_expired, and not that of a component
@@ -120,6 +122,14 @@ class Subject(Generic[K_co]):
         if end is not None and is_handler and (end.newest is None or micros > end.newest):
             self.count(NOT_SET)
             return False
+        return True
+
+    def _count_chained(self, micros: int) -> None:
+        """Count a timer that was set to fire in this batch.
+
+        :raises TimerLoopError: the key has set too many such timers
+        """
+        batch, key = self._batch, self.key
         number = batch.chains[key] = batch.chains.get(key, 0) + 1
         if number in (_MANY, _TOO_MANY):
             error = TimerLoopError(key, number, self.timestamp, from_micros(micros) - self.timestamp, batch.watermark)
@@ -127,7 +137,6 @@ class Subject(Generic[K_co]):
                 raise error
             _logger.warning("%s", error)
         batch.chained.append(micros)
-        return True
 
     def delete_timer(self, timestamp: datetime, tag: str = "") -> bool:
         """Delete a timer.

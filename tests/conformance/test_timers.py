@@ -183,6 +183,22 @@ def test_timers_of_events_and_windows_fire_in_a_flush_after_the_newest_event(tes
 
 
 @pytest.mark.rule(9)
+def test_a_timer_that_callbacks_set_again_and_again_counts_once(
+    test_run: MakeRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Cleaning(EventHandler):
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            subject.set_timer(event.timestamp)
+
+        def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+            for _ in range(10_000 if subject.timer_tag != "clean up" else 0):
+                assert subject.set_timer(at(100), "clean up")
+
+    result = test_run(job_in_memory(Cleaning(), "in")).add_record(event(0)).add_watermark(at(200)).run()
+    assert (result.timers("k"), caplog.messages) == ([], [])
+
+
+@pytest.mark.rule(9)
 def test_a_failing_callback_ends_its_chain(test_run: MakeRun) -> None:
     class Failing(EveryMinute):
         def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
