@@ -78,11 +78,12 @@ class FailedLogins(Handler[str]):
         times = sorted([*burst.times, event.timestamp])[-FAILURES:]
         alarmed = burst.alarmed
         if not alarmed and len(times) == FAILURES and times[-1] - times[0] <= MINUTE:
-            self.alarms.collect(subject, Alarm(subject.key, event.timestamp, times[0]))
+            self.alarms.collect(subject, Alarm(subject.key, times[-1], times[0]))
             alarmed = True
         state.value = Burst(tuple(times), alarmed)
         if not subject.set_timer(forgotten_at(state.value)):
-            state.clear()  # the watermark is already more than a minute past the last failure
+            state.clear()
+            subject.drop(event)  # it is late: the watermark is more than a minute past the last failure
 
     def on_timer_expired(self, subject: Subject[str], timestamp: datetime) -> None:
         self.burst.state_for(subject).clear()

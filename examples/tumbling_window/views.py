@@ -31,9 +31,11 @@ class ViewsPerMinute(Handler):
 
     def on_event(self, subject: Subject, event: KeyedEvent) -> None:
         minute = truncate(event.timestamp, MINUTE)
-        if subject.set_timer(minute + MINUTE):  # otherwise the view is late: the sum of its minute has been written
+        if subject.set_timer(minute + MINUTE):
             counts = self.counts.state_for(subject)
             counts[minute] = counts.get(minute, 0) + 1
+        else:
+            subject.drop(event)  # it is late: the sum of its minute has been written
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
         minute = timestamp - MINUTE

@@ -402,6 +402,12 @@ MISTAKES: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("midnight", ["2024-01-14T24:00:00Z", "2024-01-15t00:00:00z"])
+def test_midnight_can_be_hour_24_and_letters_of_times_lower_case(midnight: str, node: Node):
+    [reply] = replies(node, assign(1, midnight))
+    assert reply == replies(node, assign(1, "2024-01-15T00:00:00Z"))[0]
+
+
 @pytest.mark.parametrize(("message", "code"), MISTAKES)
 def test_the_reply_to_an_invalid_message_has_an_error_code_and_changes_no_window(message: Any, code: str, node: Node):
     if isinstance(message, dict):

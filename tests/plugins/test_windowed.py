@@ -298,6 +298,16 @@ def test_a_filter_lets_only_some_records_into_the_window_and_the_others_advance_
     assert (len(result.events()), result.watermark and result.watermark.second) == (1, 25)
 
 
+@pytest.mark.parametrize("timestamp", ["t", lambda record: datetime.fromisoformat(record["t"])])
+def test_records_that_a_filter_leaves_out_need_no_time(timestamp: Any) -> None:
+    window = TumblingWindow(timedelta(seconds=10))
+    handler = windowed(key="k", timestamp=timestamp, window=window, filter=lambda record: "k" in record)
+    run = TestRun(Job("filtered", handler, {"in": MemorySource()}, {"results": MemorySink()}))
+    run.add_records([{"kind": "heartbeat"}, {"kind": "heartbeat", "t": "soon"}])
+    run.add_record({"k": "a", "t": "2025-01-01T00:00:01+00:00"})
+    assert [record.value for record in run.run(flush=True).records("results")] == [1]
+
+
 def test_a_filter_must_be_a_function() -> None:
     with pytest.raises(SpecError, match="filter must be a function of the record, not 'ok'"):
         windowed(key="k", timestamp="t", window=TumblingWindow(timedelta(seconds=10)), filter="ok")  # type: ignore[arg-type]

@@ -47,23 +47,20 @@ def test_no_warning_names_a_partition_of_a_source_with_an_idle_timeout(warned: A
     assert warned(batch(0), batch(100), idle_timeout=5) == []
 
 
-def test_a_source_without_any_event_is_named_at_once_and_after_a_minute(
-    warned: Any, caplog: pytest.LogCaptureFixture
+def test_a_source_without_any_event_is_named_at_once_and_after_a_minute_even_without_batches(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "amadou")
     rules = PartitionReport("rules", "", None, None, None, True)
     warning = HeldBackWarning(job(Recorder(), "events", "rules"))
-    for at in (0, 59, 60, 200):
-        completed = NOON + timedelta(seconds=at)
-        warning.look(BatchReport(at, Counts(), NOON, 0.1, completed, partitions=[rules]))
-    first, second = caplog.records
-    assert (first.levelname, first.getMessage()) == (
-        "INFO",
-        "job conformance: windows and timers wait for the first event of rules",
-    )
-    assert second.levelname == "WARNING"
-    assert "for 60 s for the first event of rules" in second.getMessage()
-    assert "set idle_timeout={'rules': 0}, or" in second.getMessage()
+    warning.look(BatchReport(0, Counts(), NOON, 0.1, NOON, partitions=[rules]))
+    for seconds in (1, 59, 60, 200):
+        warning.look_again(NOON + timedelta(seconds=seconds))
+    set_it = "If they must not wait for it, set idle_timeout={'rules': 0}, or a number of seconds to wait"
+    assert caplog.messages == [
+        f"job conformance: windows and timers wait for the first event of rules. {set_it}",
+        f"job conformance: windows and timers have waited for 60 s for the first event of rules. {set_it}",
+    ]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 def test_no_warning_names_the_only_partition(warned: Any) -> None:

@@ -77,3 +77,13 @@ def test_a_source_without_events_does_not_hold_back_the_watermark_but_a_slow_one
     running, sink = begin(sources, trigger="available-now")
     running.await_termination()
     assert sorted(sink.records) == [("b", 8, 20), ("c", 12, 20)]
+
+
+@pytest.mark.qualify
+def test_a_source_that_never_delivers_is_named_after_a_minute_even_if_no_batch_runs(
+    begin: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    running, _ = begin({"busy": ["a 0"], "silent": []})
+    wait_for(lambda: running.summary.counts.events == 1)
+    wait_for(lambda: "have waited for 60 s for the first event of silent" in caplog.text)
+    assert "windows and timers wait for the first event of silent. If they must not" in caplog.text

@@ -57,8 +57,8 @@ class SessionWindow(WindowSpec[V_co]):
     condition is enough. An event is also late if it is older than the end of a session that closed at `max_duration` or
     because of `max_active`.
 
-    A late event can open a session that is less than `gap` away from one that has closed, as in Flink. Such events are
-    counted as ``<name>.late_sessions``. With an `allowed_lateness` of at least `gap`, there are none.
+    A late event can open a session, which can be less than `gap` away from one that has closed, as in Flink. Such
+    events are counted as ``<name>.late_sessions``. With an `allowed_lateness` of at least `gap`, there are none.
 
     :param gap: maximum gap, in event time, between consecutive events in a session
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events

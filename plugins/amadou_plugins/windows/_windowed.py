@@ -77,8 +77,17 @@ class Windowed(VectorizedHandler):
         made._read_value = None  # late events and dead letters must contain the complete records
         return made
 
-    def key_event(self, record: Any) -> KeyedEvent[Any] | Filtered:
+    def key_event(self, record: Any) -> KeyedEvent[Any] | Filtered | None:
         read = _json(record) if isinstance(record, bytes | str) else record
+        if self._filter is not None and not self._filter(read):
+            try:
+                return Filtered(self._timestamp_of(read))
+            except Exception:  # such as a KeyError in a function for the time of the other records
+                return None
+        timestamp = self._timestamp_of(read)
+        return KeyedEvent(self._read_key(read), timestamp, read if self._read_value is None else self._read_value(read))
+
+    def _timestamp_of(self, read: Any) -> datetime:
         timestamp = self._read_timestamp(read)
         if isinstance(timestamp, str):
             try:
@@ -89,9 +98,7 @@ class Windowed(VectorizedHandler):
         if not isinstance(timestamp, datetime):
             problem = f"{timestamp!r} is neither a datetime nor an ISO 8601 string: convert it in a timestamp= function"
             raise RecordError("timestamp", problem)
-        if self._filter is not None and not self._filter(read):
-            return Filtered(timestamp)
-        return KeyedEvent(self._read_key(read), timestamp, read if self._read_value is None else self._read_value(read))
+        return timestamp
 
     def key_batch(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
         readers = (self._read_key, self._read_timestamp, self._read_value)
@@ -160,7 +167,7 @@ def windowed(
     :param event_value: the event's value, which the window's aggregate reads; defaults to the record
     :param port: name of the port that receives the results
     :param filter: function of a record that returns `True` for the records to add. The times of the others advance the
-        watermark
+        watermark, if they have one that can be read
     :raises SpecError: a parameter has the wrong type, or the window already has an `on_close` function
     """
     if not isinstance(window, WindowSpec):

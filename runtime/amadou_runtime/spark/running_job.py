@@ -225,7 +225,14 @@ class RunningJob:
         :param savepoints: `None` for a run without a checkpoint
         """
         self._lease, self._savepoints = lease, savepoints
-        lease.follow(self._is_active, lambda: None if savepoints is None else savepoints.look(), self._fail)
+        lease.follow(self._is_active, self._look, self._fail)
+
+    def _look(self) -> None:
+        """Do what is due without a batch, too."""
+        if self._savepoints is not None:
+            self._savepoints.look()
+        for warnings in self._warnings.values():
+            warnings.look_again()
 
     def _fail(self, error: AmadouError) -> None:
         """End the run with an error. A batch that is being processed is not committed: see `Lease.check`."""
@@ -482,6 +489,10 @@ class _Warnings:
         self._dropped = DroppedWarning(job, replays=replays)
         self._held_back = HeldBackWarning(job)
         self._large_state = LargeStateWarning(job)
+
+    def look_again(self) -> None:
+        """Log the warnings that are due some time after the last batch."""
+        self._held_back.look_again(from_micros(clock_time()))
 
     def look(self, batch: BatchReport, store: str) -> None:
         """Check a completed batch, and log the warnings that are due."""
