@@ -325,7 +325,7 @@ def _type_behind(reference: str) -> type:
         raise StateDecodeError(reference, Any, f"the class {reference} is not known: {why}")
     for name in qualname.split("."):
         found = vars(found).get(name) if isinstance(found, type | ModuleType) else None
-    if not isinstance(found, type):
+    if not isinstance(found, type) or found in (StoredObject, Envelope):  # these two stand for other values
         raise StateDecodeError(reference, Any, f"the class {reference} is not known: {module} has no such class")
     _known_types[reference] = found
     return found

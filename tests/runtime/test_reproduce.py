@@ -222,6 +222,15 @@ def test_the_error_of_reproduce_states_the_reason(
     assert not os.path.exists("test_the_fence_dead_letters.py")
 
 
+@pytest.mark.parametrize("name", ["my-fence.py", "my fence.py", "class.py"])
+def test_a_job_file_can_have_any_name(dead_letters: Path, run_tests: Callable[[], str], name: str) -> None:
+    (dead_letters.parent / "fence_job.py").rename(dead_letters.parent / name)
+    lines = dead_letters.read_text().replace("fence_job:", f"{Path(name).stem.translate({32: '_', 45: '_'})}:")
+    dead_letters.write_text(lines)
+    assert amadou("reproduce", str(dead_letters), "--line", "1", "--job", name).exit_code == 0
+    assert "1 failed" in run_tests()
+
+
 def test_reproduce_does_not_replace_a_file(dead_letters: Path) -> None:
     result = amadou("reproduce", "all.jsonl", "--output", "boards.txt")
     assert result.exit_code == 2

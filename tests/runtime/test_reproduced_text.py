@@ -6,12 +6,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import attrs
+import msgpack
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec
-from amadou.engine import StateTable, pack
+from amadou import DeadLetterReport, Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec
+from amadou.engine import StateTable, pack, unpack
+from amadou.errors import LoadError, StateDecodeError
 from amadou_runtime import TestRun
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.savepoint.block import Block
@@ -102,6 +105,51 @@ def test_a_test_with_odd_text_runs_nothing_else(text: str) -> None:
         exec(compile(source.replace("from job import job", f"from {__name__} import job"), "test.py", "exec"), names)
         assert [name for name in names if name.startswith("test_")]
     assert "injected" not in sys.modules
+
+
+def crafted(**parts: Any) -> DeadLetterReport:
+    """Return a dead letter some of whose parts are as an attacker writes them."""
+    samples = Samples()
+    samples.add_letter(TestRun(job).add_record(("k", "text")).run().dead_letters[0])
+    report = samples.dead_letters[0]
+    assert report.packed is not None
+    return attrs.evolve(report, packed=pack({**unpack(report.packed), **parts}))
+
+
+ODD_PARTS = [b"tag", 5, 1.5, None, True, ["tag"], {"tag": 1}, NOON, KeyedEvent("k", NOON, CODE)]
+
+
+@pytest.mark.parametrize("odd", ODD_PARTS, ids=repr)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda odd: {"timers": [[5, odd]]},
+        lambda odd: {"timers": [[[odd], "tag"]]},
+        lambda odd: {"state": {"last": [odd]}},
+        lambda odd: {"next_timers": {"last": [odd]}},
+    ],
+    ids=["tag", "time", "state", "next timer"],
+)
+def test_a_dead_letter_with_objects_in_other_places_is_refused(odd: Any, place: Any) -> None:
+    with pytest.raises(LoadError, match="the data of the dead letter cannot be read"):
+        source_for_report(crafted(**place(odd)), job, {})
+
+
+def test_bytes_cannot_name_the_class_of_objects_as_they_are_stored() -> None:
+    code = "x:__import__('sys').modules.setdefault('injected', 1) or str"
+    stored = pack(["amadou._encoding:StoredObject", {"packed": b"", "type": code, "encoded": {}}])
+    extension = msgpack.packb(msgpack.ExtType(9, stored))
+    with pytest.raises(StateDecodeError, match=r"the class amadou._encoding:StoredObject is not known"):
+        unpack(extension)
+
+
+def test_state_of_an_unknown_class_is_named_and_left_out() -> None:
+    stored = pack(["nowhere:Missing", {}])
+    table = StateTable({"k": msgpack.packb(msgpack.ExtType(9, stored))})
+    block = Block(0, 1, 1, {"last": table}, ([], [], []))
+    source = source_for_key("k", [block], job, "", "job.py:job", {}, Path("test_key.py"), "", None)
+    assert "# the state of 'last' cannot be read, so this test begins without it: " in source
+    assert "set_state" not in source
 
 
 def test_what_has_no_expression_is_written_as_text() -> None:

@@ -1,7 +1,10 @@
 """Expressions for values in the tests that `amadou reproduce` writes."""
 
 import enum
+import functools
 import math
+import sys
+import types
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -24,7 +27,8 @@ class Odd(enum.Enum):
     PLAIN = 1
 
 
-Spoken = enum.Enum("Spoken", {"two words": 2})
+Spoken = enum.Enum("Spoken", {"two words": 2, "in": 3})
+Deep = functools.reduce(lambda inside, _: [inside], range(300), ["deep"])
 
 
 @dataclass
@@ -66,17 +70,39 @@ def written(value: Any) -> tuple[str, Any]:
         Right(0),
         Odd.PLAIN,
         Spoken(2),
+        Spoken(3),
+        10**5000,
+        -(10**4000),
         Entry("ann", 5),
         Account("ann"),
         Point(math.inf, 0.0),
         [date(2025, 1, 1), timedelta(1), Decimal("1.0"), None, b"\xff", "a'\n"],
     ],
-    ids=repr,
+    ids=lambda value: "a large number" if type(value) is int else repr(value),
 )
 def test_the_expression_for_a_value_evaluates_to_an_equal_value(value: Any) -> None:
     _, again = written(value)
     assert again == value
     assert type(again) is type(value)
+
+
+def test_deeply_nested_values_are_read_from_bytes() -> None:
+    expression, again = written({"a": Deep, "b": 1})
+    assert again == {"a": Deep, "b": 1}
+    assert expression.endswith("'b': 1}")
+
+
+@pytest.mark.parametrize("module", ["my-job", "my job", "class", "jobs.in"])
+def test_classes_of_modules_whose_names_are_no_names_in_python_are_imported(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    vars(sys.modules[module])["job"] = Odd
+    source = SourceCode()
+    source.need(module, "job", "it")
+    scope: dict[str, Any] = {}
+    exec("\n".join(source.imports()), scope)
+    assert scope["it"] is Odd
 
 
 def test_the_expression_for_nan_evaluates_to_nan() -> None:

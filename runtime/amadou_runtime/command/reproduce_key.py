@@ -8,6 +8,7 @@ from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.opened_state import open_state, owner_of
 from amadou_runtime.command.options import errors_as_messages
+from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.savepoint.savepoint import blocks_for
 from amadou_runtime.savepoint.stored_keys import keys_named
 
@@ -38,7 +39,14 @@ def reproduce_key(
             raise LoadError(place, f"it has no state for the key {text!r}")
         origin = f"--key {text} {place} {target}{f' --stage {stage}' if stage else ''}"
         watermark = state.clock["watermark"]["current"]
-        write_output(file, test_of_key(*found, job, owner, target, params, file, origin, watermark))
+        try:
+            test = test_of_key(*found, job, owner, target, params, file, origin, watermark)
+        except LoadError:
+            raise
+        except UNREADABLE as error:
+            why = f"the state of the key {text!r} has no form as Python code ({type(error).__name__}: {error})"
+            raise LoadError(place, why) from error
+        write_output(file, test)
     print(f"{file}: 1 test; run the file with: pytest {file}")
 
 

@@ -18,6 +18,26 @@ from amadou_runtime.core.documents import UNREADABLE, structured
 from amadou_runtime.core.stages import stage_named
 
 
+def _check_packed(_: Any, __: Any, packed: Any) -> None:
+    """Check the form of a dead letter's state and timers.
+
+    :raises Exception: they have another form
+    """
+    for name in ("key", "record", "state", "timers", "next_timers"):
+        packed[name]
+    for micros, tag in packed["timers"]:
+        if type(micros) is not int or type(tag) is not str:
+            raise TypeError("its timers have another form")
+        from_micros(micros)
+    for of, type_ in ((packed["state"], bytes), (packed["next_timers"], int)):
+        if not all(type(name) is str and type(part) is type_ for name, part in of.items()):
+            raise TypeError("its state has another form")
+    if packed.get("call") is not None:
+        name, arguments, micros = packed["call"][:3]
+        if type(name) is not str or type(arguments) is not list or type(micros) not in (int, type(None)):
+            raise TypeError("its call has another form")
+
+
 @attrs.frozen
 class Letter:
     """A dead letter.
@@ -26,11 +46,12 @@ class Letter:
     :param fields: the JSON object in that line
     :param packed: the unpacked value of the field `packed`: a dict with `key`, `record`, `state`, `timers`,
         `next_timers`, and `call` if a component's call failed
+    :raises Exception: its state or timers have another form
     """
 
     line: bytes
     fields: Mapping[str, Any]
-    packed: Mapping[str, Any]
+    packed: Mapping[str, Any] = attrs.field(validator=_check_packed)
 
 
 _HANDLER: Final = re.compile(r"[\w.]{1,500}:[\w.<>]{1,500}")
@@ -50,24 +71,6 @@ class _Fields:
     tag: str | None
     watermark: str | None
     packed: str
-
-
-def _check_packed(packed: Any) -> None:
-    """Check the form of a dead letter's state and timers.
-
-    :raises Exception: they have another form
-    """
-    for name in ("key", "record", "state", "timers", "next_timers"):
-        packed[name]
-    for micros, tag in packed["timers"]:
-        from_micros(micros), str(tag)
-    for of, type_ in ((packed["state"], bytes), (packed["next_timers"], int)):
-        if not all(type(name) is str and type(part) is type_ for name, part in of.items()):
-            raise TypeError("its state has another form")
-    if packed.get("call") is not None:
-        name, arguments, micros = packed["call"][:3]
-        if type(name) is not str or type(arguments) is not list or type(micros) not in (int, type(None)):
-            raise TypeError("its call has another form")
 
 
 def read_letters(
@@ -148,7 +151,6 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
             prepare = None
         try:
             letter = Letter(text, fields, unpack(base64.b64decode(fields["packed"])))
-            _check_packed(letter.packed)
         except UNREADABLE as error:
             raise LoadError(str(file), f"the data in line {number} cannot be unpacked ({error!r})") from error
         yield letter

@@ -12,7 +12,7 @@ import attrs
 
 from amadou import Component, DeadLetterReport, Job, Key, KeyedEvent
 from amadou.engine import LATE_EVENTS, redacted, type_reference, unpack
-from amadou.errors import LoadError
+from amadou.errors import AmadouError, LoadError
 from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
 from amadou.text import error_type
 from amadou_runtime.command.load_job import load_job
@@ -134,7 +134,10 @@ def test_of_report(report: DeadLetterReport, job: Job, params: Mapping[str, str]
         "timestamp": None if report.timestamp is None else report.timestamp.isoformat(),
         "watermark": None if report.watermark is None else report.watermark.isoformat(),
     }
-    letter = Letter(b"", fields, unpack(report.packed))
+    try:
+        letter = Letter(b"", fields, unpack(report.packed))
+    except UNREADABLE as error:
+        raise LoadError(job.name, f"the data of the dead letter cannot be read ({error!r})") from error
     source = SourceCode()
     source.need("amadou_runtime", "TestRun")
     secret = {param.name for param in job.params if param.secret}
@@ -225,10 +228,10 @@ def _lines_of_block(key: Key, block: Block, job: Job, stage: str, source: Source
             written = f", written={source.of(at)}"
         timer = table.next_timers.get(key)
         due = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
-        stored = source.of(_stored_value(spec, key, packed))
-        lines.append(f"run.set_state({name!r}, {shown}, {stored}{written}{due}{of_stage})")
+        lines += _state_lines(spec, name, key, packed, f"{written}{due}{of_stage}", source)
     for _, micros, tag in zip(*block.timers, strict=True):
-        lines.append(f"run.set_timer({shown}, {source.of(from_micros(micros))}{f', {tag!r}' if tag else ''}{of_stage})")
+        tagged = f", {source.of(tag)}" if tag else ""
+        lines.append(f"run.set_timer({shown}, {source.of(from_micros(micros))}{tagged}{of_stage})")
     for origin, held in block.held.items():
         for micros, value in zip(held.times, held.values, strict=True):
             event = source.of(KeyedEvent(key, from_micros(micros), unpack(value)))
@@ -247,9 +250,28 @@ def _file(heading: str, tests: list[str], target: str, output: Path, source: Sou
         directory = os.path.relpath(Path(place).resolve().parent, output.resolve().parent)
         path = ["import sys", "from pathlib import Path", ""]
         path += [f"sys.path.insert(0, str(Path(__file__).resolve().parent / {directory!r}))", ""]
-    source.need(module, name if name == "job" else f"{name} as job")
+    source.need(module, name, "job")
     lines = [*comments(heading), "", *path, *source.imports(), "", ""]
-    return "\n".join([*lines, "\n\n\n".join([*source.helpers(), *tests]), ""])
+    text = "\n".join([*lines, "\n\n\n".join([*source.helpers(), *tests]), ""])
+    try:
+        compile(text, str(output), "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise LoadError(
+            target, f"a value or class has no form as Python code ({error}): write the test by hand"
+        ) from None
+    return text
+
+
+def _state_lines(spec: Any, name: str, key: Any, part: bytes, more: str, source: SourceCode) -> list[str]:
+    """Return the lines that set a part of a key's state. State that cannot be read is a comment.
+
+    :param more: the other arguments of `TestRun.set_state`, as source code
+    """
+    try:
+        unpack(part)
+    except AmadouError as error:
+        return comments(f"the state of {name!r} cannot be read, so this test begins without it: {error}")
+    return [f"run.set_state({name!r}, {source.of(key)}, {source.of(_stored_value(spec, key, part))}{more})"]
 
 
 def _stored_value(spec: Any, key: Any, part: bytes) -> Any:
@@ -291,16 +313,16 @@ def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) 
         timestamp = datetime.fromisoformat(fields["timestamp"])
         for name, part in packed["state"].items():
             spec = of.specs.get(name)
-            value = source.of(_stored_value(spec, packed["key"], part))
             written = f", written={source.of(timestamp)}" if spec is not None and spec.ttl is not None else ""
             timer = packed["next_timers"].get(name)
             due = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
-            lines.append(f"run.set_state({name!r}, {key}, {value}{written}{due}{within})")
+            lines += _state_lines(spec, name, packed["key"], part, f"{written}{due}{within}", source)
         timers = [(from_micros(micros), tag) for micros, tag in packed["timers"]]
         if fields["callback"] == "on_timer_expired":
             timers.append((timestamp, fields["tag"]))
         lines += [
-            f"run.set_timer({key}, {source.of(time)}{f', {tag!r}' if tag else ''}{within})" for time, tag in timers
+            f"run.set_timer({key}, {source.of(time)}{f', {source.of(tag)}' if tag else ''}{within})"
+            for time, tag in timers
         ]
         if fields["watermark"] is not None:
             lines += _watermark(datetime.fromisoformat(fields["watermark"]), job, stage, source)

@@ -1,6 +1,7 @@
 """Writes values as Python source code."""
 
 import ast
+import keyword
 import re
 import sys
 from datetime import date, datetime, timedelta, timezone
@@ -10,9 +11,14 @@ from math import isfinite
 from typing import Any, Final
 from uuid import UUID
 
+from amadou.engine import pack
 from amadou.fields import fields_of, has_fields, is_named_tuple
 
 _LONGEST: Final = 60
+_DEEPEST: Final = 40
+"""Levels of containers that an expression can have. Python refuses deeply nested parentheses."""
+_LARGEST: Final = 10**4000
+"""Python refuses longer numbers with decimal digits."""
 _LITERALS: Final = (str, int, float, bool, bytes, type(None))
 _HAVING = '''def having(value, **fields):
     """Set fields that the value's constructor does not accept, and return the value."""
@@ -32,6 +38,11 @@ def identifier(text: str) -> str:
     return re.sub("[^a-z0-9]+", "_", text.lower()).strip("_")[:_LONGEST].strip("_")
 
 
+def is_name(text: str) -> bool:
+    """Return `True` if Python code can use text as a name."""
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
 def _is_expression(text: str) -> bool:
     try:
         ast.literal_eval(text)
@@ -44,17 +55,34 @@ class SourceCode:
     """Writes values as Python expressions, and collects the imports that the expressions need."""
 
     def __init__(self) -> None:
-        self._needed: dict[str, set[str]] = {}
+        self._needed: dict[str, dict[str, str]] = {}
         self._helpers: dict[str, None] = {}
+        self._depth = 0
 
-    def need(self, module: str, name: str) -> str:
-        """Add an import and return the imported name."""
-        self._needed.setdefault(module, set()).add(name)
-        return name
+    def need(self, module: str, name: str, under: str = "") -> str:
+        """Add an import, and return the imported name.
+
+        :param under: another name for it
+        """
+        self._needed.setdefault(module, {})[name] = under or name
+        return under or name
 
     def imports(self) -> list[str]:
         """Return the import lines."""
-        return [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self._needed.items())]
+        others = [module for module in self._needed if not all(map(is_name, module.split(".")))]
+        if others:
+            self.need("importlib", "import_module")
+        lines = []
+        for module, names in sorted(self._needed.items()):
+            if module not in others:
+                shown = (name if name == under else f"{name} as {under}" for name, under in sorted(names.items()))
+                lines.append(f"from {module} import {', '.join(shown)}")
+        for module in sorted(others):
+            lines += [
+                "",
+                *(f"{under} = import_module({module!r}).{name}" for name, under in self._needed[module].items()),
+            ]
+        return lines
 
     def helpers(self) -> list[str]:
         """Return the source code of the functions that the expressions call."""
@@ -62,9 +90,23 @@ class SourceCode:
 
     def of(self, value: Any) -> str:
         """Return an expression that creates a value. What has no expression is written as text."""
+        self._depth += 1
+        try:
+            return self._of(value) if self._depth <= _DEEPEST else self._packed(value)
+        finally:
+            self._depth -= 1
+
+    def _packed(self, value: Any) -> str:
+        """Return an expression that reads a value from bytes."""
+        self.need("amadou.engine", "unpack")
+        return f"unpack({pack(value)!r})"
+
+    def _of(self, value: Any) -> str:
         kind = type(value)
         if isinstance(value, Enum):
             return self._enum(value)
+        if kind is int and abs(value) >= _LARGEST:
+            return hex(value)
         if kind is float and not isfinite(value):
             return f'float("{value}")'
         if kind is datetime:
@@ -86,7 +128,7 @@ class SourceCode:
         name = self._class(type(value))
         if isinstance(value, Flag):
             return f"{name}({value.value!r})"
-        return f"{name}.{value.name}" if value.name.isidentifier() else f"{name}[{value.name!r}]"
+        return f"{name}.{value.name}" if is_name(value.name) else f"{name}[{value.name!r}]"
 
     def _made(self, value: Any, fields: dict[str, Any], others: list[str]) -> str:
         """Return an expression for an object.
