@@ -506,6 +506,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnService]:
     yield from own_service("kafka", tmp_path_factory.mktemp("broker") / "kafka")
 
 
+@pytest.mark.qualify
 @pytest.mark.usefixtures("short_requests")
 def test_sources_and_sinks_wait_for_a_broker_that_comes_back(
     broker: OwnService, caplog: pytest.LogCaptureFixture
