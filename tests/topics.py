@@ -83,6 +83,7 @@ def contents(server: str, topic: str) -> list[Message]:
 def committed(server: str, topic: str) -> list[Message]:
     """Return the committed records of a topic."""
     settings = {"group.id": "tests", "isolation.level": "read_committed", "enable.partition.eof": True}
+    settings["fetch.wait.max.ms"] = 10  # the end of a partition is known after this time
     consumer = Consumer({"bootstrap.servers": server, "log_level": 0, "enable.auto.commit": False, **settings})
     partitions = sorted(consumer.list_topics(topic, PATIENCE).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])

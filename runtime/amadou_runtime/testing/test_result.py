@@ -160,8 +160,8 @@ class TestResult:
 
         :param source: the source's name; by default, all sources
         """
-        received = (entry for entry in self.trace if entry.callback == "on_event" and stage in (None, entry.stage))
-        return [entry.event for entry in received if source in (None, entry.source)]
+        received = (raw for of, raw in self._raw if raw.callback == "on_event" and stage in (None, of))
+        return [raw.event for raw in received if source in (None, raw.source)]
 
     @property
     def trace(self) -> list[TraceEntry]:
@@ -173,7 +173,7 @@ class TestResult:
     @property
     def late(self) -> list[KeyedEvent[Any]]:
         """Late events (behind their batch's watermark), including dropped and diverted events (`semantics.md` 13)."""
-        return [entry.event for entry in self.trace if entry.is_late]
+        return [raw.event for _, raw in self._raw if raw.is_late]
 
     @property
     def dead_letters(self) -> list[DeadLetter]:

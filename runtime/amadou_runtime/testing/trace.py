@@ -32,8 +32,37 @@ class Moment:
     timers: list[Timer]
 
 
+class _OfEvent:
+    """What an entry of a trace says of its event."""
+
+    __slots__ = ()
+    callback: str
+    key: Key | None
+    timestamp: datetime | None
+    watermark: datetime | None
+    source: str | None
+    value: Any
+
+    @property
+    def event(self) -> KeyedEvent[Any]:
+        """The event, whether or not it was delivered to `on_event`.
+
+        :raises ValueError: the entry is for a timer, a record or a dependency change
+        """
+        if self.source is None or self.timestamp is None or self.key is None:
+            raise ValueError(f"an entry for {self.callback} has no event: read its other attributes")
+        return KeyedEvent(self.key, self.timestamp, self.value)
+
+    @property
+    def is_late(self) -> bool:
+        """`True` for an event behind the watermark of its batch (`semantics.md` 13); `False` for a held event."""
+        if self.callback == HELD or self.source is None or self.timestamp is None or self.watermark is None:
+            return False
+        return self.timestamp < self.watermark
+
+
 @attrs.frozen
-class TraceEntry:
+class TraceEntry(_OfEvent):
     """One callback of a test run, or an event that was not delivered.
 
     :param callback: `on_event`, `on_timer_expired`, `on_dependency_down` or `on_dependency_recovered`; the name of a
@@ -66,23 +95,6 @@ class TraceEntry:
     outputs: tuple[tuple[str, Any], ...] = ()
     error: str | None = None
     stage: str = ""
-
-    @property
-    def event(self) -> KeyedEvent[Any]:
-        """The event, whether or not it was delivered to `on_event`.
-
-        :raises ValueError: the entry is for a timer, a record or a dependency change
-        """
-        if self.source is None or self.timestamp is None or self.key is None:
-            raise ValueError(f"an entry for {self.callback} has no event: read its other attributes")
-        return KeyedEvent(self.key, self.timestamp, self.value)
-
-    @property
-    def is_late(self) -> bool:
-        """`True` for an event behind the watermark of its batch (`semantics.md` 13); `False` for a held event."""
-        if self.callback == HELD or self.source is None or self.timestamp is None or self.watermark is None:
-            return False
-        return self.timestamp < self.watermark
 
     def __str__(self) -> str:
         what = qualified(self.stage, self.callback) + ("" if self.source is None else f" ({self.source})")
@@ -132,7 +144,7 @@ class SimulatedCrash(BaseException):
 
 
 @attrs.define
-class RawEntry:
+class RawEntry(_OfEvent):
     """A `TraceEntry` in packed form. Most test runs pass, so their traces are never decoded.
 
     :param before: the subject's packed state by spec, and the subject's timers, before the callback
