@@ -26,7 +26,8 @@ def dead_letter(callback: str, source: str | None, content: Any, **more: Any) ->
     record = KeyedEvent(key, timestamp, None) if callback == "on_event" else content
     fields = {"job": "conformance", "callback": callback, "source": source, "tag": "", "shown": "", **more}
     fields["timestamp"] = timestamp.isoformat()
-    packed = {"key": key, "record": None if callback == "on_timer_expired" else record}
+    packed: dict[str, Any] = {"key": key, "record": None if callback == "on_timer_expired" else record}
+    packed |= {"state": {}, "timers": [], "next_timers": {}}
     line = json.dumps([fields, base64.b64encode(pack(packed)).decode()]).encode()
     return Letter(line, fields, packed)
 
@@ -41,9 +42,7 @@ def event(key: str, second: int, source: str = "left") -> Letter:
 
 def close(key: str, second: int) -> Letter:
     made = dead_letter("minute_closed", None, (key, second))
-    return attrs.evolve(
-        made, packed={"key": key, "call": ["minutes", [], 0], "state": {"minutes": b""}, "next_timers": {}}
-    )
+    return attrs.evolve(made, packed={**made.packed, "call": ["minutes", [], 0], "state": {"minutes": b""}})
 
 
 def timer(key: str, second: int) -> Letter:
