@@ -34,6 +34,7 @@ from amadou import (
     ValueSpec,
     VectorizedHandler,
 )
+from amadou._structured import StructuredCodec
 from amadou.errors import CallbackError, HandlerAttributeError
 from amadou_plugins.aggregates import Collect, RunningSpec
 from amadou_plugins.joins import IntervalJoin
@@ -587,6 +588,30 @@ def test_results_of_running_values_windows_and_kept_lookups_may_be_changed() -> 
 
     result = TestRun(job(Owning())).add_records([event(0, "a"), event(1, "a")]).run(flush=True)
     assert result.records("out") == [[Profile(1), ["a"]], [Profile(1), ["a", "a"]]]
+
+
+@pytest.mark.rule(14)
+def test_values_that_did_not_change_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def encode(self: StructuredCodec[Any], value: Any, encode: Any = StructuredCodec.encode) -> Any:
+        nonlocal calls
+        calls += 1
+        return encode(self, value)
+
+    monkeypatch.setattr(StructuredCodec, "encode", encode)
+
+    class Reading(EventHandler):
+        profile = ValueSpec(Profile)
+        by_name = MapSpec(str, Profile, ttl=HOUR)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            if event.value == "store":
+                self.profile.state_for(subject).value = self.by_name.state_for(subject)["a"] = Profile(1, ["home"])
+            assert self.profile.state_for(subject).value == self.by_name.state_for(subject)["a"]
+
+    TestRun(job(Reading())).add_records([event(0, "store"), event(1), event(2)]).run()
+    assert calls == 2
 
 
 @pytest.mark.rule(14)
