@@ -57,8 +57,9 @@ _TREES: Final = {document: _tree_of(paths) for document, paths in _KEPT.items()}
 
 
 def shown(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document as JSON has it, with secrets hidden in texts that come from data. Names of fields, names in the
-    job's code, times and words of the API stay as they are, whatever the secrets are.
+    """Return a document as JSON has it, with secrets hidden in texts that come from data, and in the names of counters,
+    which callbacks may make from data. Names of fields, names in the job's code, times and words of the API stay as
+    they are, whatever the secrets are.
 
     :param kind: a key of `_KEPT`
     """
@@ -76,7 +77,10 @@ def _hidden(value: Any, kept: Mapping[str, Any]) -> Any:
         return [_hidden(each, kept) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: _hidden(each, kept.get("*") or kept.get(name) or {}) for name, each in value.items()}
+    found = {name: _hidden(each, kept.get("*") or kept.get(name) or {}) for name, each in value.items()}
+    if isinstance(counters := found.get("counters"), dict):
+        found["counters"] = {redacted(name): number for name, number in counters.items()}
+    return found
 
 
 def counts_document(counts: Counts) -> dict[str, Any]:
