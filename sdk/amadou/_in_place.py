@@ -2,13 +2,13 @@
 (`semantics.md` 14).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol
 
 from amadou._codec import LEAVES
 from amadou._encoding import pack
+from amadou._unchanged import Comparison, comparison_for
 from amadou.errors import InPlaceChangeError
 
 _watch: ContextVar["Watch | None"] = ContextVar("watch", default=None)
@@ -76,47 +76,78 @@ class _Unfit:
 
 
 class Watch:
-    """The values that a callback has read from state or assigned, and that can be changed in place."""
+    """The values that a callback has read from state or assigned, and that can be changed in place: those from when the
+    context is entered until it is left.
+    """
+
+    __slots__ = ("_last", "_token", "notes")
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[int, Any], list[_Seen]] = {}
+        self.notes: list[tuple[PartsState, Any, Any, Any, bool]] = []
+        """The fields of a `_Seen` for each value, as plain tuples for speed."""
+        self._last: dict[tuple[int, Any], int] = {}
+        """By part that was assigned or cleared, the number of notes that no longer matter."""
 
-    def add_read(self, state: PartsState, at: Any, part: Any, value: Any) -> None:
-        self._seen.setdefault((id(state), at), []).append(_Seen(state, at, part, value, False))
+    def __enter__(self) -> "Watch":
+        self._token = _watch.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _watch.reset(self._token)
 
     def add_assigned(self, state: PartsState, at: Any, part: Any, value: Any) -> None:
-        self._seen[id(state), at] = [_Seen(state, at, part, value, True)]
+        self.forget(state, at)
+        self.notes.append((state, at, part, value, True))
 
     def forget(self, state: PartsState, at: Any) -> None:
-        self._seen.pop((id(state), at), None)
+        self._last[id(state), at] = len(self.notes)
 
     def check(self) -> None:
         """Check that the values are as they are stored.
 
         :raises InPlaceChangeError: a value has been changed in place
         """
-        for values in self._seen.values():
-            for seen in values:
-                if seen.has_changed():
-                    raise InPlaceChangeError(seen.state._spec.name, seen.state._assignment(seen.at))
+        if not self.notes:
+            return
+        for seen in self._differing():
+            if seen.has_changed():
+                raise InPlaceChangeError(seen.state._spec.name, seen.state._assignment(seen.at))
+
+    def _differing(self) -> Iterator[_Seen]:
+        """Return the values that may have been changed."""
+        last, of = self._last, None
+        is_same: Comparison
+        content_of: Callable[[Any], Any]
+        for position, (state, at, part, value, is_assigned) in enumerate(self.notes):
+            if last and last.get((id(state), at), 0) > position:
+                continue
+            if state is not of:
+                of, is_same, content_of = state, _comparison(state._spec), state._content
+            try:
+                if is_same(value, content_of(part)):
+                    continue
+            except Exception:  # the value may no longer fit the type
+                pass
+            yield _Seen(state, at, part, value, is_assigned)
 
 
-@contextmanager
-def watched() -> Iterator[Watch]:
-    """Within the context, record which values are read from state or assigned."""
-    watch = Watch()
-    token = _watch.set(watch)
+def _comparison(spec: Any) -> Comparison:
+    """Return the comparison for the parts of a spec; see `comparison_for`."""
     try:
-        yield watch
-    finally:
-        _watch.reset(token)
+        return _is_unknown if spec._codec is not None else comparison_for(spec._shown_part())
+    except Exception:  # such as a type that cannot be hashed
+        return _is_unknown
+
+
+def _is_unknown(value: Any, encoded: Any) -> bool:
+    return False
 
 
 def note_read(state: PartsState, at: Any, part: Any, value: Any) -> None:
     """Note that a callback reads a value from state that is not `IMMUTABLE`."""
     watch = _watch.get()
     if watch is not None and state._spec.is_watched:
-        watch.add_read(state, at, part, value)
+        watch.notes.append((state, at, part, value, False))  # not in a method, since there can be many values
 
 
 def note_assigned(state: PartsState, at: Any, part: Any, value: Any) -> None:

@@ -53,6 +53,12 @@ class MapState(MutableMapping[K, V]):
             raise KeyError(key)
         return self._noted(encoded_key, part)
 
+    @overload
+    def get(self, key: K, default: None = None) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V) -> V: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: Any = None) -> Any:
         spec = self._spec
         try:

@@ -1,12 +1,19 @@
 """Values that must not be shown, such as passwords and tokens."""
 
-import json
+import html
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 HIDDEN: Final = "***"
 _LEAST = 4
 """Minimum length of a secret that is hidden inside other text. Shorter secrets occur too often by chance."""
+_MOST = 16
+"""Maximum number of backslashes before a character: those of a literal within three others."""
+_BACKSLASHES = rf"\\{{1,{_MOST}}}"
+_LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+"""The letters after a backslash that stand for control characters."""
+_RUN = re.compile(r"\\+|.", re.DOTALL)
 _revealing: set[str] = set()
 # The first four names come from Spark's default for `spark.redaction.regex`.
 _SECRET_NAME = re.compile(
@@ -29,8 +36,7 @@ class Secret:
         self._value = value
         text = str(value)
         if len(text) >= _LEAST:
-            # also hide the escaped forms of the value in Python and JSON literals
-            _revealing.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
+            _revealing.add(text)
 
     def reveal(self) -> Any:
         """Return the value itself."""
@@ -52,8 +58,37 @@ class Secret:
 def redacted(text: str) -> str:
     """Return a string with the secrets of this process hidden."""
     for secret in sorted(_revealing, key=len, reverse=True):  # one secret may contain another
-        text = text.replace(secret, HIDDEN)
+        if secret.isascii() and secret.isalnum():
+            text = text.replace(secret, HIDDEN)
+        else:
+            text = _pattern_of(secret).sub(HIDDEN, text)
     return text
+
+
+@lru_cache(maxsize=1024)
+def _pattern_of(secret: str) -> re.Pattern[str]:
+    """Return a pattern for a secret as such, and as it is written in literals of Python and JSON, also in literals
+    within literals, and in URLs and HTML.
+    """
+    return re.compile("".join(_forms_of(run[0]) for run in _RUN.finditer(secret)), re.DOTALL)
+
+
+def _forms_of(run: str) -> str:
+    """Return a pattern for the forms of a run of backslashes or of another character."""
+    character = run[0]
+    if character == "\\":  # each literal doubles them
+        return rf"(?:\\{{{len(run)},{_MOST * len(run)}}}|(?i:%(?:25)*5c|\\{{1,{_MOST}}}(?:x5c|u005c)){{{len(run)}}})"
+    if character.isascii() and character.isalnum():
+        return character
+    code, encoded = ord(character), character.encode(errors="surrogatepass")
+    units = character.encode("utf-16-be", errors="surrogatepass")
+    escaped = [f"U{code:08x}", _BACKSLASHES.join(f"u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))]
+    escaped += [_BACKSLASHES.join(f"x{byte:02x}" for byte in encoded)]
+    escaped += [f"x{code:02x}"] if code < 256 else []
+    literal = rf"\\{{0,{_MOST}}}(?:{re.escape(character)}|{re.escape(html.escape(character))})"
+    forms = [_BACKSLASHES + form for form in (*escaped, *_LETTERS.get(character, ()))]
+    forms += ["".join(f"%(?:25)*{byte:02x}" for byte in encoded), *([r"\+"] if character == " " else [])]
+    return f"(?:{literal}|(?i:{'|'.join(forms)}))"
 
 
 def names_secret(option: str) -> bool:

@@ -25,7 +25,7 @@ from amadou._encoding import (
 )
 from amadou._event import check_key, keyed_events
 from amadou._handler import callbacks_of
-from amadou._in_place import Watch, watched
+from amadou._in_place import Watch
 from amadou._job import MOST_KEY_GROUPS
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._markers import PROJECT
@@ -83,5 +83,4 @@ __all__ = [
     "unpack_all",
     "unpack_stored",
     "unpack_times",
-    "watched",
 ]

@@ -136,6 +136,21 @@ def test_a_test_run_accepts_a_mapping_in_place_of_the_service(test_run: MakeRun)
         test_run(job(Enriched()), lookups={"orders": {}})
 
 
+@pytest.mark.parametrize("given", [5, None, [("customers", {})], "customers", print, {"customers"}], ids=repr)
+def test_answers_of_lookups_that_are_no_mapping_are_an_error(given: Any) -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"lookups must be a mapping from names of lookups to answers, such as {'customers': {…}}, not ",
+    ):
+        TestRun(job(Enriched()), lookups=given)
+
+
+def test_a_name_of_a_lookup_that_is_no_text_is_an_error() -> None:
+    names: Any = {5: {}, "customers": {}, (1, "a"): {}}
+    with pytest.raises(ValueError, match=r"the handler has no lookup \(1, 'a'\), 5 \(its lookups: customers\)"):
+        TestRun(job(Enriched()), lookups=names)
+
+
 def test_reading_a_lookup_key_that_no_event_requested_is_an_error(test_run: MakeRun) -> None:
     class ReadsOtherKey(Enriched):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:

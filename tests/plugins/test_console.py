@@ -827,7 +827,7 @@ def test_no_page_shows_a_secret() -> None:
         job_named("a"),
         "spark",
         "/swordfish",
-        description={**DESCRIPTION, "handler": "swordfish"},
+        description={**DESCRIPTION, "summary": "swordfish", "settings": {"on error": "swordfish"}},
         state=Knowing(),
         reproduce=lambda letter: "password = 'swordfish'",
     )
@@ -849,7 +849,14 @@ def test_no_page_shows_a_secret() -> None:
         console.amadou_run_ended(run, RunSummary("a"))
 
 
-@pytest.mark.parametrize("secret", ["2025", "status", "running", "null", "true", 'pä"ss\\', "0000", "counters", "***"])
+LIKE_OTHERS = [
+    *("2025", "running", "null", "true", 'pä"ss\\', "0000", "***"),
+    *("status", "counters", "points", "late", "events", "keying", "records", "state", "sources", "timers"),
+]
+"""Secrets that are also texts, numbers, and names of fields, charts, counts and stages of a batch."""
+
+
+@pytest.mark.parametrize("secret", LIKE_OTHERS)
 def test_a_secret_that_looks_like_something_else_is_hidden_in_texts_only(secret: str) -> None:
     console, run = Console(), Run("abc", job_named("a"), "spark", "/place")
     console.amadou_run_started(run)
@@ -873,6 +880,42 @@ def test_a_secret_that_looks_like_something_else_is_hidden_in_texts_only(secret:
             assert browser.get(page)
     finally:
         _revealing.clear()
+        console.amadou_run_ended(run, RunSummary("a"))
+
+
+def test_names_in_the_code_are_shown_even_if_a_secret_has_the_same_text() -> None:
+    name = "orders"
+    source = {"name": name, "connector": f"Source({name!r})", "bounded": True}
+    port = {"name": name, "type": name, "sinks": [{"connector": name, "guarantee": name}]}
+    description = read_job_document(
+        {**DESCRIPTION, "handler": name, "specs": [], "sources": [source], "dependencies": [], "ports": [port]}
+    )
+    console = Console()
+    run = Run("abc", job_named(name), "spark", "/place", description=description)
+    console.amadou_run_started(run)
+    try:
+        Secret(name)
+        counts = report(0, records={name: 1}, outputs={name: 2}, held={name: 3})
+        found = attrs.evolve(letter("no"), callback=name, source=name, stage=name, shown=f"a record of {name}")
+        late = LateEventReport("dropped", name, "'k'", NOW, name, NOW, name)
+        batch = attrs.evolve(counts, callback_calls={name: 5}, dead_letters=[found], late_events=[late])
+        console.amadou_batch_completed(run, batch)
+        browser = Browser(console)
+        totals = browser.document("overview")["totals"]
+        assert [totals[kind] for kind in ("records", "outputs", "held")] == [{name: n} for n in range(1, 4)]
+        assert browser.document("batches")["batches"][0]["callback_calls"] == {name: 5}
+        pipeline = browser.document("pipeline")
+        assert (pipeline["sources"].keys(), pipeline["ports"].keys()) == ({name}, {name})
+        of_source, of_port = pipeline["description"]["sources"][0], pipeline["description"]["ports"][0]
+        assert (of_source["name"], of_source["connector"]) == (name, "Source('***')")
+        assert (of_port["name"], of_port["type"], of_port["sinks"][0]["connector"]) == (name, name, "***")
+        letters = browser.document("letters")
+        shown, event = letters["dead_letters"][0], letters["late_events"][0]
+        assert (shown["callback"], shown["source"], shown["stage"]) == (name, name, name)
+        assert (shown["shown"], event["source"], event["by"], event["value"]) == ("a record of ***", name, name, "***")
+        for page in ("/", "/letters", "/pipeline", "/batches", "/letters/0-0"):
+            assert browser.get(page)
+    finally:
         console.amadou_run_ended(run, RunSummary("a"))
 
 

@@ -3,18 +3,21 @@ callback changes.
 """
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import attrs
+import numpy
 import pytest
 from tests.conformance.handlers import SECOND, EventHandler, at, event, job
 
@@ -31,6 +34,7 @@ from amadou import (
     ValueSpec,
     VectorizedHandler,
 )
+from amadou._structured import StructuredCodec
 from amadou.errors import CallbackError, HandlerAttributeError
 from amadou_plugins.aggregates import Collect, RunningSpec
 from amadou_plugins.joins import IntervalJoin
@@ -587,6 +591,30 @@ def test_results_of_running_values_windows_and_kept_lookups_may_be_changed() -> 
 
 
 @pytest.mark.rule(14)
+def test_values_that_did_not_change_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def encode(self: StructuredCodec[Any], value: Any, encode: Any = StructuredCodec.encode) -> Any:
+        nonlocal calls
+        calls += 1
+        return encode(self, value)
+
+    monkeypatch.setattr(StructuredCodec, "encode", encode)
+
+    class Reading(EventHandler):
+        profile = ValueSpec(Profile)
+        by_name = MapSpec(str, Profile, ttl=HOUR)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            if event.value == "store":
+                self.profile.state_for(subject).value = self.by_name.state_for(subject)["a"] = Profile(1, ["home"])
+            assert self.profile.state_for(subject).value == self.by_name.state_for(subject)["a"]
+
+    TestRun(job(Reading())).add_records([event(0, "store"), event(1), event(2)]).run()
+    assert calls == 2
+
+
+@pytest.mark.rule(14)
 def test_a_test_may_change_the_state_that_it_reads_from_a_result() -> None:
     run = TestRun(job(Visits(lambda of: of.profile.value))).add_record(event(0, "store"))
     result = run.run()
@@ -616,6 +644,7 @@ def sharing(do: Callable[[Any], object], **attributes: Any) -> Any:
     class Base(EventHandler):
         base_names = ["ann"]
         base_count = 0
+        base_share = 0.5
 
     class Sharing(Base):
         pages = ["home"]
@@ -623,6 +652,19 @@ def sharing(do: Callable[[Any], object], **attributes: Any) -> Any:
         users = {"ann"}
         newest = deque([1])
         raw = bytearray(b"a")
+        numbers = array("i", [1])
+        matrix = numpy.zeros((2, 2))
+        total = Decimal(0)
+        ratio = Fraction(0)
+        phase = 0j
+        number = numpy.int64(0)
+        newest_time = at(0)
+        slowest = timedelta(0)
+        seen_names = frozenset({"ann"})
+        color = Color.RED
+        profile = Profile()
+        oldest_time = None
+        base_share = 1.0
         count = 0
         last = "home"
         share = 0.5
@@ -646,6 +688,23 @@ SHARED: dict[str, tuple[Callable[[Any], object], str]] = {
     "item of a set": (lambda handler: handler.users.add("bob"), "users"),
     "item of a deque": (lambda handler: handler.newest.append(2), "newest"),
     "byte": (lambda handler: handler.raw.extend(b"b"), "raw"),
+    "item of an array": (lambda handler: handler.numbers.append(2), "numbers"),
+    "element of a NumPy array": (lambda handler: handler.matrix.__iadd__(1), "matrix"),
+    "Decimal": (setting("total", Decimal(1)), "total"),
+    "Fraction": (setting("ratio", Fraction(1, 2)), "ratio"),
+    "complex": (setting("phase", 1j), "phase"),
+    "NumPy scalar": (setting("number", numpy.int64(1)), "number"),
+    "datetime": (setting("newest_time", at(1)), "newest_time"),
+    "timedelta": (setting("slowest", SECOND), "slowest"),
+    "frozenset": (setting("seen_names", frozenset()), "seen_names"),
+    "Enum": (setting("color", Color.BLUE), "color"),
+    "object": (setting("profile", Profile(1)), "profile"),
+    "datetime for None": (setting("oldest_time", at(1)), "oldest_time"),
+    "Decimal for None": (setting("oldest_time", Decimal(1)), "oldest_time"),
+    "hidden attribute of a base class": (
+        lambda handler: setattr(type(handler).__base__, "base_share", 1),
+        "base_share",
+    ),
     "int": (setting("count", 1), "count"),
     "type of an int": (setting("count", False), "count"),
     "str": (setting("last", "shop"), "last"),
@@ -711,6 +770,44 @@ def test_class_attributes_that_callbacks_only_read_are_not_an_error() -> None:
 
     run = TestRun(job(Reading())).add_record(event(0)).end_batch().add_record(event(1)).restart().add_record(event(2))
     assert run.run().records("seen") == [11] * 3
+
+
+@pytest.mark.rule(26)
+def test_a_class_attribute_that_is_set_to_an_equal_number_or_text_is_not_an_error() -> None:
+    def set_again(handler: Any) -> None:
+        type(handler).count = int("0")
+        type(handler).share = float("0.5")
+        type(handler).last = "".join(["ho", "me"])
+        handler.by_page["home"] = handler.by_page["home"]
+
+    check_nothing_is_found(sharing(set_again), event(0), event(1))
+
+
+@pytest.mark.rule(26)
+def test_functions_of_lookups_may_change_class_attributes_but_key_event_may_not() -> None:
+    class Counting(EventHandler):
+        calls = 0
+        keyed = 0
+        counts_records = False
+        names: Lookup[str, str] = Lookup(key=value_of)
+
+        @names.fetched_by
+        def fetch(self, keys: list[str]) -> dict[str, str]:
+            type(self).calls += 1
+            return {key: key for key in keys}
+
+        def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+            type(self).keyed += self.counts_records
+            return record
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.names.get(subject, event.value)
+
+    check_nothing_is_found(Counting(), event(0, "a"), event(1, "b"))
+    assert Counting.calls > 0
+    Counting.counts_records = True
+    with pytest.raises(HandlerAttributeError, match=r"Counting\.keyed"):
+        TestRun(job(Counting())).add_record(event(0, "a")).run()
 
 
 @pytest.mark.rule(26)

@@ -44,24 +44,24 @@ class Api:
         return found[-1]
 
     def overview(self, _: Request) -> Document:
-        return shown(self.history().overview(datetime.now(timezone.utc)))
+        return shown("overview", self.history().overview(datetime.now(timezone.utc)))
 
     def charts(self, _: Request) -> Document:
-        return shown(self.history().charts(datetime.now(timezone.utc)))
+        return shown("charts", self.history().charts(datetime.now(timezone.utc)))
 
     def pipeline(self, _: Request) -> Document:
-        return shown(self.history().pipeline(datetime.now(timezone.utc)))
+        return shown("pipeline", self.history().pipeline(datetime.now(timezone.utc)))
 
     def batches(self, request: Request) -> Document:
         limit, before = _number(request, "limit", BATCHES_SHOWN), _number(request, "before", None)
         found = self.history().batches(min(limit or 0, _MOST_ANSWERED), before)
-        return shown({"batches": [orjson.Fragment(each) for each in found]})
+        return shown("batches", {"batches": [orjson.Fragment(each) for each in found]})
 
     def letters(self, _: Request) -> Document:
-        return shown(self.history().letters())
+        return shown("letters", self.history().letters())
 
     def letter(self, request: Request) -> Document:
-        return shown(self._letter(request)[0])
+        return shown("letter", self._letter(request)[0])
 
     def test(self, request: Request) -> Document:
         document, letter = self._letter(request)
@@ -69,7 +69,7 @@ class Api:
         if reproduce is None:
             raise HTTPException(404, "the console does not know the job's code: start it with --job")
         try:
-            return shown({"id": document["id"], "test": reproduce(letter)})
+            return shown("test", {"id": document["id"], "test": reproduce(letter)})
         except AmadouError as error:
             raise HTTPException(404, str(error)) from error
 
@@ -82,7 +82,7 @@ class Api:
             directory = self._control().savepoint()
         except AmadouError as error:
             raise HTTPException(409, str(error)) from error
-        return shown({"message": f"The run takes a savepoint, as a new directory in {directory}."})
+        return shown("message", {"message": f"The run takes a savepoint, as a new directory in {directory}."})
 
     def _control(self) -> RunControl:
         control = self.history().facts.control
@@ -107,11 +107,11 @@ class Api:
 
     def biggest(self, request: Request) -> Document:
         self._state()
-        return shown(self._biggest.ask(self.history().facts, self.stage(request)))
+        return shown("biggest", self._biggest.ask(self.history().facts, self.stage(request)))
 
     def known_biggest(self, request: Request) -> Document:
         """Return the biggest keys that have been found, without finding them."""
-        return shown(self._biggest.known(self.history().facts, self.stage(request)))
+        return shown("biggest", self._biggest.known(self.history().facts, self.stage(request)))
 
     def stage(self, request: Request) -> str:
         """Return the name of the stage that a request about state asks for: by default, the first.
@@ -137,7 +137,7 @@ class Api:
             found = reader.find(key, stage)
         except AmadouError as error:
             raise HTTPException(503, str(error)) from error
-        return None if found is None else shown(found)
+        return None if found is None else shown("state", found)
 
     def _state(self) -> StateReader:
         reader = self.history().facts.state

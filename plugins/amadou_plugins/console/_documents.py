@@ -14,38 +14,73 @@ from amadou.text import qualified, redacted
 
 _MOST_PARTITIONS: Final = 1_000
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-_WORDS: Final = frozenset({"status", "engine", "unit", "outcome"})
-"""Fields with words of the API."""
-_BY_NAME: Final = frozenset(
-    {
-        *(field.name for field in attrs.fields(Counts)),
-        *("callback_calls", "callback_seconds", "down", "ports", "sources", "stage_seconds", "stages", "state"),
-    }
-)
-"""Fields that can have a value for each of several things in the job, by name."""
+_JOB: Final = """
+    handler specs.name specs.kind specs.type lookups.name lookups.type sources.name sources.stage sources.port
+    dependencies.source dependencies.needs ports.name ports.type ports.sinks.guarantee
+"""
+_LETTER: Final = "id callback source stage"
+_KEPT: Final = {
+    "overview": "job engine status sources.name stages.name partitions.source",
+    "charts": "*.title *.unit",
+    "pipeline": " ".join(
+        ["description.job ports.*.readers stages.*.ports.*.readers"]
+        + [f"description.{field} description.stages.*.{field}" for field in ("job", *_JOB.split())]
+    ),
+    "batches": "",
+    "letters": " ".join(
+        [f"dead_letters.{field}" for field in _LETTER.split()]
+        + [f"late_events.{field}" for field in ("outcome", "source", "by", "stage")]
+    ),
+    "letter": _LETTER,
+    "test": "id",
+    "state": "state.*.type hidden",
+    "biggest": "status",
+    "message": "",
+}
+"""By document, the paths of the texts that do not come from data: words of the API, and names in the job's code. The
+name ``*`` is any name. Items of lists have the path of the list.
+"""
 
 
-def shown(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document as JSON has it, with secrets hidden in its texts. Names of fields, times and words of the API
-    stay as they are, whatever the secrets are.
+def _tree_of(paths: str) -> dict[str, Any]:
+    """Return paths as nested dicts."""
+    tree: dict[str, Any] = {}
+    for path in paths.split():
+        inner = tree
+        for name in path.split("."):
+            inner = inner.setdefault(name, {})
+        inner[""] = {}
+    return tree
+
+
+_TREES: Final = {document: _tree_of(paths) for document, paths in _KEPT.items()}
+
+
+def shown(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document as JSON has it, with secrets hidden in texts that come from data, and in the names of counters,
+    which callbacks may make from data. Names of fields, names in the job's code, times and words of the API stay as
+    they are, whatever the secrets are.
+
+    :param kind: a key of `_KEPT`
     """
-    found: dict[str, Any] = _hidden(orjson.loads(orjson.dumps(document)), "")
+    found: dict[str, Any] = _hidden(orjson.loads(orjson.dumps(document)), _TREES[kind])
     return found
 
 
-def _hidden(value: Any, field: str) -> Any:
+def _hidden(value: Any, kept: Mapping[str, Any]) -> Any:
     """
-    :param field: the field that has the value; empty if the value has the name of something in the job
+    :param kept: the paths of texts below the value that stay; see `_tree_of`
     """
     if isinstance(value, str):
-        return value if field in _WORDS or _TIME.fullmatch(value) else redacted(value)
+        return value if "" in kept or _TIME.fullmatch(value) else redacted(value)
     if isinstance(value, list):
-        return [_hidden(each, "") for each in value]
+        return [_hidden(each, kept) for each in value]
     if not isinstance(value, dict):
         return value
-    if field in _BY_NAME:
-        return {redacted(name): _hidden(each, "") for name, each in value.items()}
-    return {name: _hidden(each, name) for name, each in value.items()}
+    found = {name: _hidden(each, kept.get("*") or kept.get(name) or {}) for name, each in value.items()}
+    if isinstance(counters := found.get("counters"), dict):
+        found["counters"] = {redacted(name): number for name, number in counters.items()}
+    return found
 
 
 def counts_document(counts: Counts) -> dict[str, Any]:

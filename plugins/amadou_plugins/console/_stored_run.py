@@ -47,11 +47,11 @@ class StoredRun:
 
     def overview(self) -> dict[str, Any]:
         """Return the run's overview as a document of the API."""
-        return shown(self.history().overview(datetime.now(timezone.utc)))
+        return shown("overview", self.history().overview(datetime.now(timezone.utc)))
 
     def charts(self) -> dict[str, Any]:
         """Return the run's charts as a document of the API."""
-        return shown(self.history().charts(datetime.now(timezone.utc)))
+        return shown("charts", self.history().charts(datetime.now(timezone.utc)))
 
     def _look(self) -> None:
         last, is_running = self._last, self._is_running()

@@ -5,7 +5,7 @@ from datetime import datetime
 from random import random
 from typing import Any, Final
 
-from amadou.engine import watched
+from amadou.engine import Watch
 from amadou_runtime.core.observer import Call
 
 _SHARE: Final = 0.1
@@ -19,7 +19,7 @@ class InPlaceObserver:
         def observed(*arguments: Any) -> Any:
             if random() >= _SHARE:
                 return function(*arguments)
-            with watched() as watch:
+            with Watch() as watch:
                 returned = function(*arguments)
             watch.check()
             return returned

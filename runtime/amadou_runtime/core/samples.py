@@ -73,10 +73,18 @@ class Samples:
         return cls([DeadLetterReport(*each) for each in letters], [LateEventReport(*each) for each in events])
 
 
+_NAMES: Final = frozenset({"outcome", "callback", "source", "stage", "by"})
+"""Fields of reports with words of amadou and names in the job's code."""
+
+
 def _redacted(report: Report) -> Report:
     shown: dict[str, Any] = {}
     for name, value in attrs.asdict(report, recurse=False).items():
-        if isinstance(value, str):
+        if name in _NAMES:
+            continue
+        if name == "timers":
+            shown[name] = [(time, redacted(tag)) for time, tag in value]
+        elif isinstance(value, str):
             shown[name] = redacted(value)
         elif isinstance(value, dict):
             shown[name] = {spec: redacted(text) for spec, text in value.items()}

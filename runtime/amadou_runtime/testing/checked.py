@@ -4,7 +4,7 @@ The per-event path is the reference, and provides the results and traces. A diff
 amadou or in the component: the test run raises a `VectorizedPathError`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
@@ -20,7 +20,7 @@ from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.core.vectorized import batch_keying
 from amadou_runtime.testing.difference import first_difference
-from amadou_runtime.testing.in_place import class_attributes_checked
+from amadou_runtime.testing.in_place import class_attributes_checked, class_attributes_unchecked
 from amadou_runtime.testing.scripted import ScriptedEvent, scripted
 from amadou_runtime.testing.trace import Trace
 
@@ -63,6 +63,12 @@ class CheckedOperator(Operator):
         """State after the last batch: the state that the per-event path left, and the packed group that the vectorised
         path left.
         """
+
+    def fetch(self, groups: Iterable[GroupBatch]) -> None:
+        """Fetch the answers of lookups, whose functions may change class attributes, such as a count of calls."""
+        if self.lookups:
+            with class_attributes_unchecked(self._job.handler):
+                super().fetch(groups)
 
     def process(self, given: GroupBatch) -> ProcessedGroup:
         """Process one batch, and check what callbacks have changed in place.

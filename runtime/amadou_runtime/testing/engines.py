@@ -24,6 +24,7 @@ from amadou_runtime.embedded.engine import BatchResult, Embedded
 from amadou_runtime.embedded.state import EmbeddedState, GroupState
 from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.difference import difference, in_fixed_order
+from amadou_runtime.testing.in_place import class_attributes_checked
 from amadou_runtime.testing.trace import RawEntry, SimulatedCrash, Trace
 
 
@@ -219,9 +220,10 @@ class _TracedEngine(Embedded):
         records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
         for source, given in fed.items():
             records.setdefault(source, []).append(("", given))
-        result = self.process(
-            records, batch.watermark, batch.now, batch.number, batch.dependency_state, batch.before_end
-        )
+        with class_attributes_checked(self._job.handler):  # once for all sources and the callbacks, to save time
+            result = self.process(
+                records, batch.watermark, batch.now, batch.number, batch.dependency_state, batch.before_end
+            )
         if batch.crash_after is not None:
             raise SimulatedCrash
         return result

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from amadou import Handler, Job, Lookup, MemorySink, SinkSpec
 from amadou.engine import DEAD_LETTERS, LATE_EVENTS, declared_specs
 from amadou.errors import SpecError
+from amadou.text import shown_value
 
 GivenHandler: TypeAlias = Handler | type[Handler]
 GivenAnswers: TypeAlias = Mapping[Any, Any] | Callable[[Any], Any]
 """The answers of a lookup; see `Lookup.answering`."""
+_SHOWN: Final = 200
 
 
 def for_test(
@@ -26,7 +28,7 @@ def for_test(
     :param handlers: replacements for the handlers of stages, by stage. State that a replacement declares is not treated
         as retired
     :param lookups: see `TestRun`
-    :raises ValueError: there is no such stage or lookup
+    :raises ValueError: there is no such stage or lookup, or `lookups` is not a mapping
     """
     known = {param.name for param in job.params}
     unknown = handlers.keys() - job.by_stage.keys()
@@ -67,10 +69,17 @@ def _in_memory(of: Any, ports: Mapping[str, Any], lookups: Mapping[str, GivenAns
 
 def _check_lookups(job: Job, lookups: Mapping[str, GivenAnswers]) -> None:
     known = [name for stage in job.by_stage.values() for name in stage.lookups]
+    if not isinstance(lookups, Mapping):
+        example = f"{{{known[0] if known else 'customers'!r}: {{…}}}}"
+        raise ValueError(
+            f"lookups must be a mapping from names of lookups to answers, such as {example}, not "
+            f"{shown_value(lookups, _SHOWN)}"
+        )
     unknown = lookups.keys() - set(known)
     if unknown:
         names = ", ".join(known) or "none"
-        raise ValueError(f"the handler has no lookup {', '.join(sorted(unknown))} (its lookups: {names})")
+        shown = ", ".join(sorted(name if isinstance(name, str) else shown_value(name, _SHOWN) for name in unknown))
+        raise ValueError(f"the handler has no lookup {shown} (its lookups: {names})")
 
 
 def _answered(handler: Handler, lookups: Mapping[str, GivenAnswers]) -> Handler:

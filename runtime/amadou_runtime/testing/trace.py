@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from amadou import Key, KeyedEvent, Subject, Timer
-from amadou.engine import DEAD_LETTERS, LATE_EVENTS, FeedingPort, Watch, batch_of, watched
+from amadou.engine import DEAD_LETTERS, LATE_EVENTS, FeedingPort, Watch, batch_of
 from amadou.errors import AmadouError, InPlaceChangeError
 from amadou.event_time import from_micros
 from amadou.text import qualified, shown_error
@@ -195,7 +195,7 @@ class Trace:
             subject, callback, timestamp, value = call(*arguments)
             before = self._begin(subject, callback, timestamp, value)
             if type(batch_of(subject).handler).check_in_place:
-                with watched() as watch:
+                with Watch() as watch:
                     returned = function(*arguments)
                 self._check(watch)
             else:
