@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import tracemalloc
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -17,9 +18,11 @@ from amadou import Handler, Job, KeyedEvent, ReferenceSpec, SinkSpec, Subject, V
 from amadou.errors import SavepointError, SourceError
 from amadou_plugins.connectors import JsonLinesSource
 from amadou_runtime import TestRun, run
+from amadou_runtime.savepoint.block import Block
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, StagesManifest
 from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.state_file import StateFileWriter
 
 
 class Counting(EventHandler):
@@ -159,6 +162,30 @@ def test_a_damaged_or_too_large_file_of_a_reference_is_an_error(savepoint: Path,
     (savepoint / "references" / "limits").write_bytes(text)
     with pytest.raises(SavepointError, match=rf"the file references/limits is damaged \(.*{problem}"):
         TestRun(counting(), savepoint=savepoint)
+
+
+class ManyMaps(Block):
+    def pack(self) -> bytes:
+        return b"\xdd" + (8_000_000).to_bytes(4, "big") + b"\x80" * 8_000_000
+
+
+def test_a_block_with_millions_of_empty_maps_is_refused_before_they_are_created(
+    savepoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amadou_runtime.savepoint.state_file.deflated", zlib.compress)
+    with StateFileWriter(savepoint / "state" / "many.blocks") as file:
+        file.write(ManyMaps(0, (1 << 32) - 1, 1))
+        info = file.finish()
+    assert info is not None
+    assert info.bytes < 40_000
+    crafted(savepoint, lambda manifest: attrs.evolve(manifest, state_files=[info]))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SavepointError, match=r"its objects would take more than 67,108,864 bytes of memory"):
+            Savepoint(savepoint).verify()
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("key", ["{[]:1}", "'\\ud800'", "\ud800", "(1," * 600, "(" * 5000, "True", "1.5", "[1]"])
