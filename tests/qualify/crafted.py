@@ -80,6 +80,7 @@ _FRAGMENTS = (
     *(b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff"),
     *(b"\xd6\xff\xff\xff\xff\xff", b"\xd7\xff" + b"\xff" * 8, b"\xc7\x0c\xff" + b"\xff" * 12, b"\xd4\xff\x00"),
     *(b"\x91" * 1_000 + b"\xc0", b"\x91" * 5_000 + b"\xc0", b"\xdd\x00\x10\x00\x00" + b"\xc0" * (1 << 20)),
+    *(b"\xdd\x00\x10\x00\x00" + empty * (1 << 20) for empty in (b"\x80", b"\x90", b"\xd4\x02\x90")),
 )
 """Bytes in the place of packed values: invalid, cut, too deep or too many, and keys and times that cannot be."""
 
@@ -203,7 +204,7 @@ def damaged(draw: Draw, data: bytes) -> bytes:
 def deflated(draw: Draw, data: bytes) -> bytes:
     """Return compressed data, which is rarely damaged, or decompresses to far more."""
     if draw.happens(0.004):
-        name = draw.choice(("zeros", "items"))
+        name = draw.choice(("zeros", "items", "maps"))
         draw.note(f"decompresses to far more: {name}")
         return bombs()[name]
     compressed = zlib.compress(data, 1)
@@ -213,8 +214,9 @@ def deflated(draw: Draw, data: bytes) -> bytes:
 def as_lz4(draw: Draw, data: bytes) -> bytes:
     """Return data in the form of `spark/compressed.py`, rarely with a wrong size, or such that it becomes far more."""
     if draw.happens(0.004):
-        draw.note("decompresses to far more: items")
-        return bombs()["lz4"]
+        name = draw.choice(("lz4", "lz4 maps"))
+        draw.note(f"decompresses to far more: {name}")
+        return bombs()[name]
     size = len(data)
     if draw.happens(0.04):
         size = draw.choice((0, max(size - 1, 0), size + 1, 300 << 20, 1 << 40, (1 << 64) - 1))
@@ -228,12 +230,17 @@ def _lz4(data: bytes, size: int) -> bytes:
 
 @cache
 def bombs() -> dict[str, bytes]:
-    """Return small data that decompresses to 128 MiB, or to a packed list of 60 million items."""
+    """Return small data that decompresses to 128 MiB, to a packed list of 60 million items, or to 8 million maps, which
+    take 600 MB.
+    """
     items = b"\xdd" + (60_000_000).to_bytes(4, "big") + bytes(60_000_000)
+    maps = b"\xdd" + (8_000_000).to_bytes(4, "big") + b"\x80" * 8_000_000
     return {
         "zeros": zlib.compress(bytes(128 << 20), 1),
         "items": zlib.compress(items, 1),
+        "maps": zlib.compress(maps, 1),
         "lz4": _lz4(items, len(items)),
+        "lz4 maps": _lz4(maps, len(maps)),
     }
 
 

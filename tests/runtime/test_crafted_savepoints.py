@@ -2,6 +2,9 @@
 
 import base64
 import hashlib
+import os
+import shutil
+import tracemalloc
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -13,17 +16,21 @@ import pytest
 from tests.commands import amadou
 from tests.conformance.handlers import EventHandler, event, job
 
-from amadou import Handler, Job, KeyedEvent, ReferenceSpec, SinkSpec, Subject, ValueSpec
+from amadou import Handler, Job, KeyedEvent, MapSpec, ReferenceSpec, SinkSpec, Subject, ValueSpec
 from amadou.errors import SavepointError, SourceError
 from amadou_plugins.connectors import JsonLinesSource
 from amadou_runtime import TestRun, run
-from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.block import Block
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_as_stage
 from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, StagesManifest
 from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.state_file import StateFileWriter
 
 
 class Counting(EventHandler):
     counts = ValueSpec(int, default=0)
+    seen = MapSpec(Any, int)
+    rates = MapSpec(float, int)
     limits = ReferenceSpec(str, int, source="limits")
     out = SinkSpec(int)
 
@@ -161,6 +168,86 @@ def test_a_damaged_or_too_large_file_of_a_reference_is_an_error(savepoint: Path,
         TestRun(counting(), savepoint=savepoint)
 
 
+@pytest.mark.parametrize("arguments", [("savepoint", "saved", "new", "--as-stage", "a"), ("state", "import")])
+def test_only_what_a_manifest_lists_is_copied(
+    savepoint: Path, arguments: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AMADOU_DIRECTORY_MODE", raising=False)
+    if arguments[1] == "import":  # the stage b is copied
+        write_as_stage(JobSavepoint("saved"), "b", "staged")
+        shutil.copytree("staged/stages/b", "staged/stages/a")
+        crafted(
+            tmp_path / "staged",
+            lambda manifest: attrs.evolve(manifest, stages=dict.fromkeys("ab", manifest.stages["b"])),
+        )
+        (tmp_path / "rows.jsonl").write_text("")
+        arguments = ("state", "import", "rows.jsonl", "new", "--into", "staged", "--stage", "a")
+        places = [tmp_path / "staged" / "stages" / "b"]
+    else:
+        places = [savepoint]
+    for place in places:
+        place.chmod(0o755)
+        (place / "link").symlink_to(tmp_path / "outside.txt")
+        (place / "links").symlink_to(tmp_path, target_is_directory=True)
+        (place / "more").write_text("more")
+        os.mkfifo(place / "fifo")
+    ran = amadou(*arguments)
+    assert (ran.exit_code, "Traceback" in ran.output) == (0, False), ran.output
+    names = {str(path.relative_to(tmp_path / "new")) for path in (tmp_path / "new").rglob("*")}
+    assert not {Path(name).name for name in names} & {"link", "links", "more", "fifo", "outside.txt"}
+    assert any(name.endswith("references/limits") for name in names)
+    directories = [path for path in (tmp_path / "new").rglob("*") if path.is_dir()]
+    assert {path.stat().st_mode & 0o777 for path in directories} == {0o700}
+    JobSavepoint("new").verify()
+
+
+@pytest.mark.parametrize("name", ["fifo", "in/fifo", MANIFEST])
+def test_a_file_that_is_not_a_regular_one_is_refused_before_it_is_read(savepoint: Path, name: str) -> None:
+    if name == MANIFEST:
+        (savepoint / name).unlink()
+    else:
+        crafted(savepoint, with_file(name, b""))
+        (savepoint / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(savepoint / name)
+    with pytest.raises(SavepointError, match=rf"{name} is not a regular file"):
+        JobSavepoint(savepoint)
+
+
+def test_the_parents_of_a_new_savepoint_can_only_be_read_by_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AMADOU_DIRECTORY_MODE", raising=False)
+    TestRun(counting()).savepoint(tmp_path / "a" / "b" / "c")
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert {path.name for path in made} >= {"a", "b", "c", "state"}
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
+
+
+class ManyMaps(Block):
+    def pack(self) -> bytes:
+        return b"\xdd" + (8_000_000).to_bytes(4, "big") + b"\x80" * 8_000_000
+
+
+def test_a_block_with_millions_of_empty_maps_is_refused_before_they_are_created(
+    savepoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amadou_runtime.savepoint.state_file.deflated", zlib.compress)
+    with StateFileWriter(savepoint / "state" / "many.blocks") as file:
+        file.write(ManyMaps(0, (1 << 32) - 1, 1))
+        info = file.finish()
+    assert info is not None
+    assert info.bytes < 40_000
+    crafted(savepoint, lambda manifest: attrs.evolve(manifest, state_files=[info]))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SavepointError, match=r"its objects would take more than 67,108,864 bytes of memory"):
+            Savepoint(savepoint).verify()
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("key", ["{[]:1}", "'\\ud800'", "\ud800", "(1," * 600, "(" * 5000, "True", "1.5", "[1]"])
 def test_a_text_that_is_no_key_is_not_found(savepoint: Path, key: str) -> None:
     ran = amadou("state", "show", str(savepoint), key)
@@ -176,10 +263,35 @@ ROWS = [
     (b'{"key": "x", "spec": "counts", "value": [1]}', "row 1 cannot be imported: [1] is not of the type int"),
     (b'{"key": "x", "spec": "counts", "value": true}', "row 1 cannot be imported: True is not of the type int"),
     (b'{"key": "x", "spec": "counts", "value": {"$None": null}}', "row 1 cannot be imported: None is not of the type"),
-    (b'{"key": "x", "spec": "limits", "value": 1}', "no state named 'limits' (known: counts)"),
+    (b'{"key": "x", "spec": "limits", "value": 1}', "no state named 'limits' (known: counts, seen, rates)"),
     (b'{"key": "\xff", "spec": "counts"}', "line 1 is not JSON"),
     (b'{"key": ' + b"[" * 100_000, "line 1 is not JSON"),
     (b"[1]", "row 1 cannot be imported"),
+    (
+        b'{"key": "x", "spec": "counts", "value": {"$msgpack": "AQI="}}',
+        "row 1 cannot be imported: $msgpack is not packed",
+    ),
+    (b'{"key": "x", "spec": "counts", "value": {"$msgpack": ""}}', "row 1 cannot be imported: $msgpack is not packed"),
+    (
+        b'{"key": "x", "spec": "counts", "value": 1, "next_timer": "2025-01-01T00:00:00Z"}',
+        "row 1 cannot be imported: it has a next_timer, but 'counts' has no timers",
+    ),
+    (
+        b'{"key": "x", "spec": "counts", "value": 1, "expires": "2025-01-01T00:00:00Z"}',
+        "row 1 cannot be imported: it has the field expires, but not written",
+    ),
+    (b'{"key": "x", "timers": [["2025-01-01T00:00:00Z", null]]}', "a timer is a text, not None"),
+    (b'{"key": "x", "timers": [["2025-01-01T00:00:00Z", {}]]}', "a timer is a text, not {}"),
+    (b'{"key": "x", "timers": [["2025-01-01T00:00:00Z", "\\ud800"]]}', "the tag '\\ud800' is not valid Unicode"),
+    (
+        b'{"key": "x", "spec": "seen", "value": [[{"$float": "nan"}, 1]]}',
+        "row 1 cannot be imported: NaN cannot be a key",
+    ),
+    (
+        b'{"key": "x", "spec": "seen", "value": [[{"$tuple": [1, {"$Decimal": "nan"}]}, 1]]}',
+        "row 1 cannot be imported: NaN cannot be a key",
+    ),
+    (b'{"key": "x", "spec": "rates", "value": [["nan", 1]]}', "row 1 cannot be imported: NaN cannot be a key"),
 ]
 
 

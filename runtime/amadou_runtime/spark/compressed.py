@@ -3,7 +3,7 @@
 from typing import Any
 
 from amadou.engine import pack, unpack
-from amadou_runtime.core.inflating import most_inflated
+from amadou_runtime.core.inflating import check_objects, may_become, most_inflated
 
 _CODEC = "lz4"
 _SIZE = 8
@@ -20,7 +20,7 @@ def pack_compressed(value: Any) -> bytes:
 
     packed = pack(value)
     data: bytes = pa.compress(packed, _CODEC, asbytes=True)
-    return _PLAIN + packed if len(packed) > most_inflated(data) else len(packed).to_bytes(_SIZE, "big") + data
+    return len(packed).to_bytes(_SIZE, "big") + data if may_become(data, packed) else _PLAIN + packed
 
 
 def unpack_compressed(data: bytes) -> Any:
@@ -40,4 +40,5 @@ def unpack_compressed(data: bytes) -> Any:
         packed = pa.decompress(memoryview(data)[_SIZE:], size, _CODEC, asbytes=True)
     except (OSError, MemoryError) as error:
         raise ValueError(f"the bytes are damaged ({error})") from error
+    check_objects(data, packed)
     return unpack(packed)
