@@ -3,6 +3,8 @@
 import enum
 import json
 import math
+import os
+import resource
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -21,10 +23,12 @@ from tests.stored.fixture import FORMATS, Fixture, rows_in
 from tests.stored.jobs.format_1 import KEYS, values_job
 
 from amadou import KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
+from amadou.engine import unpack
 from amadou_plugins.aggregates import Max, Sum
 from amadou_plugins.windows import CountWindow, SessionWindow, TumblingWindow, Window
 from amadou_runtime import TestResult, TestRun
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.manifest import MANIFEST
 from amadou_runtime.savepoint.readable import NotReadableError, StateFormat
 
 STORED = Path(__file__).parents[1] / "stored"
@@ -35,6 +39,16 @@ class Color(enum.Enum):
     RED = "red"
     LATE = datetime(2025, 1, 1, tzinfo=timezone.utc)
     BRIEF = timedelta(microseconds=1)
+
+
+class Marks(enum.Flag):
+    NEW = 1
+    OLD = 4
+
+
+class Rights(enum.IntFlag):
+    READ = 1
+    WRITE = 2
 
 
 class Pair(NamedTuple):
@@ -134,6 +148,12 @@ def saved(run: TestRun, directory: Path) -> Path:
         (int | None, None, {"default": 5, "ttl": timedelta(days=1)}),
         (int | None, None, {"default": 5, "version": 1, "migrate": int}),
         (Any, None, {"default": 5}),
+        (Marks, Marks.NEW | Marks.OLD, {}),
+        (Marks, Marks(0), {}),
+        (Rights, Rights.READ | Rights.WRITE, {}),
+        (Rights, Rights(8), {}),
+        (dict[str, Rights | None], {"a": Rights.READ | Rights.WRITE, "b": None}, {}),
+        (Any, [Marks.NEW | Marks.OLD, Rights(3)], {}),
         (timedelta, timedelta(days=400_000, microseconds=1), {}),
         (timedelta, timedelta.max, {}),
         (timedelta, timedelta.min, {}),
@@ -168,6 +188,25 @@ def seen_at(result: TestResult) -> float:
     return (result.watermark - at(0)) / SECOND
 
 
+def test_rows_of_thousands_of_key_groups_need_few_open_files(tmp_path: Path) -> None:
+    counting = job(Stores(int))
+    TestRun(counting).savepoint(tmp_path / "saved")
+    manifest = JobSavepoint(tmp_path / "saved").manifest
+    (tmp_path / "saved" / MANIFEST).write_text(attrs.evolve(manifest, key_groups=4_096).to_json())
+    rows = [{"key": number, "spec": "one", "value": number} for number in range(3_000)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 150, limits[1]))
+    try:
+        new = imported(tmp_path / "saved", tmp_path / "rows.jsonl")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert {key: unpack(packed) for key, (packed, *_) in state_in(new)["one"].items()} == {n: n for n in range(3_000)}
+    JobSavepoint(new).verify()
+    positions = [block.first for block in JobSavepoint(new).stages[""].blocks()]
+    assert positions == sorted(positions)
+
+
 UTC = st.just(timezone.utc)
 FIRST, LAST = (time.replace(tzinfo=timezone.utc) for time in (datetime.min, datetime.max))
 TIMES = st.one_of(st.datetimes(timezones=UTC), st.sampled_from([FIRST, LAST, at(0).astimezone(timezone(9 * SECOND))]))
@@ -189,6 +228,8 @@ WITHOUT_NAN: dict[Any, st.SearchStrategy[Any]] = {
     timedelta: SPANS,
     UUID: st.uuids(),
     Color: st.sampled_from(Color),
+    Marks: st.sampled_from([0, 1, 4, 5]).map(Marks),
+    Rights: st.integers(0, 9).map(Rights),
     float: st.floats(allow_nan=False),
     Decimal: st.decimals(allow_nan=False),
     str | None: st.none() | TEXTS,
