@@ -18,6 +18,7 @@ from amadou.event_time import LAST_TIME
 Invoke: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a user function as ``function(subject, *arguments)``."""
 
+_REMOVE = "remove the key's state with amadou state import, or use another savepoint"
 _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=None)
 
 
@@ -235,6 +236,21 @@ class Component(StateSpec[ComponentState]):
     def _shown_part(self) -> Any:
         return type(self)
 
+    def has_form(self, value: Any) -> bool:
+        """Return `True` if a stored value has the form that the component stores. Called before the value is used, as
+        the value can come from a savepoint that somebody else has made, or from imported rows.
+        """
+        return True
+
+    def check_form(self, key: Key, value: Any) -> None:
+        """Check a subject's stored value; see `has_form`.
+
+        :raises StateDecodeError: the value has another form
+        """
+        if not self.has_form(value):
+            why = f"a {self.noun} of this kind does not store such a value"
+            raise StateDecodeError(value, self._shown_part(), why, self.name, key, _REMOVE)
+
     def loaded(self, state: ComponentState) -> ComponentState:
         """Return a subject's stored state. Called before the state is used. This method may change the state and mark
         the state as changed.
@@ -243,7 +259,10 @@ class Component(StateSpec[ComponentState]):
 
     def _state(self, key: Key, encoded: Any) -> ComponentState:
         try:
-            return self.loaded(ComponentState(self, key, encoded))
+            state = ComponentState(self, key, encoded)
+            if state.value is not None:
+                self.check_form(key, state.value)
+            return self.loaded(state)
         except StateDecodeError:
             raise
         except Exception as error:

@@ -9,7 +9,7 @@ from amadou._codec import SCALARS, Codec
 from amadou._event import Key
 from amadou._in_place import IMMUTABLE, note_assigned, note_read
 from amadou._spec import MISSING
-from amadou._state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, SingleTypeSpec, names_of
+from amadou._state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, SingleTypeSpec, are_timed, names_of
 from amadou.errors import EncodeError, StateDecodeError
 
 T = TypeVar("T")
@@ -246,6 +246,9 @@ class ListSpec(SingleTypeSpec[ListState[T]], Generic[T]):
 
     def _each_part(self, encoded: Any, convert: Callable[[Any], Any]) -> Any:
         return [convert(part) for part in encoded] if type(encoded) is list else encoded
+
+    def _has_times(self, encoded: Any) -> bool:
+        return type(encoded) is not list or are_timed(encoded)
 
     def _parts_after(self, encoded: Any, begin: int) -> Any:
         if type(encoded) is not list:

@@ -12,7 +12,7 @@ from amadou._encoding import TOO_DEEP, pack, unpack
 from amadou._event import Key
 from amadou._in_place import IMMUTABLE, note_assigned, note_read
 from amadou._spec import MISSING, shown
-from amadou._state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, StateSpec, names_of
+from amadou._state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, StateSpec, are_timed, names_of
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou.event_time import from_micros, to_micros
 from amadou.fields import fields_of
@@ -345,6 +345,9 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 
     def _each_part(self, encoded: Any, convert: Callable[[Any], Any]) -> Any:
         return {key: convert(part) for key, part in encoded.items()} if type(encoded) is dict else encoded
+
+    def _has_times(self, encoded: Any) -> bool:
+        return type(encoded) is not dict or are_timed(encoded.values())
 
     def _parts_after(self, encoded: Any, begin: int) -> Any:
         if type(encoded) is not dict:

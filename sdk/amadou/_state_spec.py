@@ -1,6 +1,6 @@
 """Base classes of state specs, with the code that loads, expires and migrates a subject's state."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cached_property, partialmethod
 from types import MappingProxyType
@@ -80,6 +80,15 @@ class ExpiringParts(ExpiringState):
         if self._since <= self._expired_at:
             self._since = self._oldest()  # type: ignore[misc]
         return bool(self._since > self._expired_at)
+
+
+def are_timed(parts: Collection[Any]) -> bool:
+    """Return `True` if parts of stored state are pairs of a time in microseconds and the part."""
+    if not parts:
+        return True
+    if {*map(type, parts)} != {list} or {*map(len, parts)} != {2}:
+        return False
+    return {type(at) for at, _ in parts} == {int}
 
 
 class VersionedSpec(Spec):
@@ -278,6 +287,9 @@ class StateSpec(VersionedSpec, Generic[S]):
         version, had_ttl, encoded = stored if type(stored) is Envelope else (0, False, stored)
         if version > self.version:
             raise self.newer(encoded, version, key)
+        if had_ttl and not self._has_times(encoded):
+            why = "it is stored without the times of its writes"
+            raise StateDecodeError(encoded, self._shown_part(), why, self.name, key)
         changed = False
         if encoded is not MISSING and version < self.version:
             if had_ttl and self.ttl is not None and subject is not None and (since := subject._batch.since) is not None:
@@ -320,6 +332,10 @@ class StateSpec(VersionedSpec, Generic[S]):
     def _each_part(self, encoded: Any, convert: Callable[[Any], Any]) -> Any:
         """Return stored state with each part converted. By default, state is a single part."""
         return convert(encoded)
+
+    def _has_times(self, encoded: Any) -> bool:
+        """Return `True` if each part of stored state is a pair of a time and the part."""
+        return are_timed([encoded])
 
     def _parts_after(self, encoded: Any, begin: int) -> Any:
         """Return stored state without the parts written at or before a time; the same object if no part is removed."""

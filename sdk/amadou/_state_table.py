@@ -1,6 +1,7 @@
 """The state of a key group's subjects under one spec, while a batch is processed."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 from amadou._encoding import Envelope, pack, unpack, unpack_all
@@ -36,9 +37,19 @@ class StateTable:
         self.batch_local: dict[Key, Any] = {}
         """Values that a component stores until the end of the batch, by key."""
 
-    def unpacked(self) -> list[Any]:
-        """Return the stored state of all subjects, in the order of `packed`."""
-        return unpack_all(b"".join(self.packed.values()))
+    def unpacked(self, keys: Collection[Key], spec: str) -> dict[Key, Any]:
+        """Return the stored state of some subjects, all of which have state, by key.
+
+        :param keys: the subjects' keys
+        :param spec: the spec's name, for errors
+        :raises StateDecodeError: the state of one of the subjects cannot be unpacked
+        """
+        packed = self.packed
+        with suppress(StateDecodeError):
+            found = unpack_all(b"".join([packed[key] for key in keys]))
+            if len(found) == len(keys):
+                return dict(zip(keys, found, strict=True))
+        return {key: self._unpacked(key, spec) for key in keys}  # the error names the key
 
     def load(self, keys: Iterable[Key], spec: str) -> None:
         """Unpack the state of some subjects.
@@ -48,11 +59,7 @@ class StateTable:
         :raises StateDecodeError: the state of one of the subjects cannot be unpacked
         """
         packed = self.packed
-        known = [key for key in keys if key in packed]
-        try:
-            self.encoded_values = dict(zip(known, unpack_all(b"".join([packed[key] for key in known])), strict=True))
-        except StateDecodeError:
-            self.encoded_values = {key: self._unpacked(key, spec) for key in known}  # the error names the key
+        self.encoded_values = self.unpacked([key for key in keys if key in packed], spec)
 
     def _unpacked(self, key: Key, spec: str) -> Any:
         try:

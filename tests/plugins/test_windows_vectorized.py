@@ -76,8 +76,7 @@ def batches_of(
         group = KeyGroup(PackedGroup(state))
         group.by_subject(handler.window)
         stored = {
-            name: (dict(zip(column.packed, column.unpacked(), strict=True)), column.next_timers)
-            for name, column in group.tables.items()
+            name: (column.unpacked(column.packed, name), column.next_timers) for name, column in group.tables.items()
         }
         # keys may be stored in another order, and `touched` is approximate
         batches.append((processed._replace(group=None, changes=None, touched=0), stored))

@@ -14,7 +14,7 @@ import pytest
 from tests.commands import amadou
 from tests.conformance.handlers import EventHandler, event, job
 
-from amadou import Handler, Job, KeyedEvent, ReferenceSpec, SinkSpec, Subject, ValueSpec
+from amadou import Handler, Job, KeyedEvent, MapSpec, ReferenceSpec, SinkSpec, Subject, ValueSpec
 from amadou.errors import SavepointError, SourceError
 from amadou_plugins.connectors import JsonLinesSource
 from amadou_runtime import TestRun, run
@@ -27,6 +27,8 @@ from amadou_runtime.savepoint.state_file import StateFileWriter
 
 class Counting(EventHandler):
     counts = ValueSpec(int, default=0)
+    seen = MapSpec(Any, int)
+    rates = MapSpec(float, int)
     limits = ReferenceSpec(str, int, source="limits")
     out = SinkSpec(int)
 
@@ -203,10 +205,35 @@ ROWS = [
     (b'{"key": "x", "spec": "counts", "value": [1]}', "row 1 cannot be imported: [1] is not of the type int"),
     (b'{"key": "x", "spec": "counts", "value": true}', "row 1 cannot be imported: True is not of the type int"),
     (b'{"key": "x", "spec": "counts", "value": {"$None": null}}', "row 1 cannot be imported: None is not of the type"),
-    (b'{"key": "x", "spec": "limits", "value": 1}', "no state named 'limits' (known: counts)"),
+    (b'{"key": "x", "spec": "limits", "value": 1}', "no state named 'limits' (known: counts, seen, rates)"),
     (b'{"key": "\xff", "spec": "counts"}', "line 1 is not JSON"),
     (b'{"key": ' + b"[" * 100_000, "line 1 is not JSON"),
     (b"[1]", "row 1 cannot be imported"),
+    (
+        b'{"key": "x", "spec": "counts", "value": {"$msgpack": "AQI="}}',
+        "row 1 cannot be imported: $msgpack is not packed",
+    ),
+    (b'{"key": "x", "spec": "counts", "value": {"$msgpack": ""}}', "row 1 cannot be imported: $msgpack is not packed"),
+    (
+        b'{"key": "x", "spec": "counts", "value": 1, "next_timer": "2025-01-01T00:00:00Z"}',
+        "row 1 cannot be imported: it has a next_timer, but 'counts' has no timers",
+    ),
+    (
+        b'{"key": "x", "spec": "counts", "value": 1, "expires": "2025-01-01T00:00:00Z"}',
+        "row 1 cannot be imported: it has the field expires, but not written",
+    ),
+    (b'{"key": "x", "timers": [["2025-01-01T00:00:00Z", null]]}', "a timer is a text, not None"),
+    (b'{"key": "x", "timers": [["2025-01-01T00:00:00Z", {}]]}', "a timer is a text, not {}"),
+    (b'{"key": "x", "timers": [["2025-01-01T00:00:00Z", "\\ud800"]]}', "the tag '\\ud800' is not valid Unicode"),
+    (
+        b'{"key": "x", "spec": "seen", "value": [[{"$float": "nan"}, 1]]}',
+        "row 1 cannot be imported: NaN cannot be a key",
+    ),
+    (
+        b'{"key": "x", "spec": "seen", "value": [[{"$tuple": [1, {"$Decimal": "nan"}]}, 1]]}',
+        "row 1 cannot be imported: NaN cannot be a key",
+    ),
+    (b'{"key": "x", "spec": "rates", "value": [["nan", 1]]}', "row 1 cannot be imported: NaN cannot be a key"),
 ]
 
 

@@ -10,8 +10,9 @@ from amadou import ComponentState, Invoke, KeyedEvent, Subject, copied, to_micro
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import micros_of
+from amadou_plugins._stored_form import are_times
 from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
-from amadou_plugins.joins._timeline import Timeline, timelines
+from amadou_plugins.joins._timeline import Timeline, is_timeline, timelines
 
 DIRECTIONS = ("backward", "forward", "nearest")
 
@@ -159,6 +160,11 @@ class AsOfJoin(JoinSpec):
             next_timer = min(rights.times[-1] + self._back + wait, END_OF_TIME)
         value = [lefts.stored(), rights.stored(), *([] if self.ttl is None else [last])]
         part.store(value if lefts.times or rights.times else None, next_timer, renews=renews)
+
+    def has_form(self, value: Any) -> bool:
+        if type(value) is not list or len(value) not in (2, 3):
+            return False
+        return all(map(is_timeline, value[:2])) and are_times(value[2:])
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         lefts, rights = (list(zip(*side, strict=True)) for side in value[:2])

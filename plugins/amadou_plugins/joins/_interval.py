@@ -10,7 +10,7 @@ from amadou.errors import SpecError
 from amadou.event_time import END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import direct
 from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
-from amadou_plugins.joins._timeline import Timeline, timelines
+from amadou_plugins.joins._timeline import Timeline, is_timeline, timelines
 
 _LEFT, _RIGHT = 0, 1
 
@@ -126,6 +126,11 @@ class IntervalJoin(JoinSpec):
         ends = [sides[side].times[-1] + waits[side] for side in (_LEFT, _RIGHT) if sides[side].times]
         next_timer = min(unmatched_due) if unmatched_due else max(ends, default=END_OF_TIME)
         part.store([side.stored() for side in sides] if ends else None, min(next_timer, END_OF_TIME), renews=renews)
+
+    def has_form(self, value: Any) -> bool:
+        if type(value) is not list or len(value) != 2 or not all(map(is_timeline, value)):
+            return False
+        return all(type(entry) is list and len(entry) == 2 for _, entries in value for entry in entries)
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         lefts, rights = ([(time, value) for time, (value, _) in zip(*side, strict=True)] for side in value)

@@ -7,6 +7,7 @@ from typing_extensions import Unpack
 
 from amadou import Invoke, KeyedEvent, Subject, copied, to_micros
 from amadou_plugins._calling import direct
+from amadou_plugins._stored_form import are_times
 from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 
 
@@ -58,6 +59,9 @@ class LatestJoin(JoinSpec):
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         """Do nothing: the join has no timers."""
+
+    def has_form(self, value: Any) -> bool:
+        return type(value) is list and len(value) == 2 and are_times(value[:1])
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         return [], [value]

@@ -1,6 +1,8 @@
 from bisect import bisect_left, bisect_right
 from typing import Any
 
+from amadou_plugins._stored_form import are_times
+
 
 class Timeline:
     """The stored events of one side of a join, in time order; events with the same time are in arrival order.
@@ -58,3 +60,11 @@ def timelines(value: Any) -> tuple[Timeline, Timeline]:
     """
     left, right = (None, None) if value is None else value
     return Timeline(left), Timeline(right)
+
+
+def is_timeline(stored: Any) -> bool:
+    """Return `True` if a stored value is what `Timeline.stored` returns."""
+    if type(stored) is not list or len(stored) != 2 or not type(stored[0]) is type(stored[1]) is list:
+        return False
+    times, entries = stored
+    return len(times) == len(entries) and are_times(times) and times == sorted(times)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import not_
+from types import NoneType
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypedDict, overload
 
 from typing_extensions import NamedTuple, TypeVar
@@ -503,6 +504,15 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         at = start + early * self._early_interval
         return at if at < end else closes_at
 
+    def has_form(self, value: Any) -> bool:
+        if type(value) is not list or len(value) != 2:
+            return False
+        return type(value[0]) in (int, NoneType) and self._are_open(value[1])
+
+    def _are_open(self, windows: Any) -> bool:
+        """Return `True` if the second item of a key's state has the form of open windows."""
+        return True
+
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
         """Return each open window in a key's state: its start and end in microseconds, and its parts' accumulators."""
         raise NotImplementedError
@@ -529,6 +539,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return part
 
     def migrated(self, part: Any, version: int, key: Key) -> Any:
+        self.check_form(key, part)
         return self._with_accumulators(part, self._migration(version, key))
 
     def _migration(self, version: int, key: Key) -> Callable[[Any], Any]:

@@ -10,6 +10,7 @@ from typing_extensions import Unpack
 from amadou import KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import direct
+from amadou_plugins._stored_form import are_rows
 from amadou_plugins.windows._base import ACCUMULATOR, COUNT, CommonSettings, V, V_co, WindowSpec
 
 
@@ -99,6 +100,9 @@ class CountWindow(WindowSpec[V_co]):
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         skip, panes = value
         return [skip, [[number, convert(accumulator), *times] for number, accumulator, *times in panes]]
+
+    def _are_open(self, windows: Any) -> bool:
+        return are_rows(windows, 4, 2, 3)
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
         _, panes = value

@@ -13,6 +13,7 @@ from amadou import EventColumns, Invoke, Key, KeyedEvent, KeyGroupState, Subject
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import direct, earliest, latest, micros_of
+from amadou_plugins._stored_form import is_by_time
 from amadou_plugins.aggregates import AggregateError
 from amadou_plugins.aggregates._kinds import different
 from amadou_plugins.windows._base import (
@@ -479,6 +480,15 @@ class HoppingWindow(WindowSpec[V_co]):
             part.store([start, panes], self._next_timer(panes, start, reached, subject.watermark_micros))
             subject.count(f"{self.name}.evicted")
             self._emit(subject, direct, *self._result(start, parts), partial=True)
+
+    def _are_open(self, windows: Any) -> bool:
+        if not is_by_time(windows, 4, _FIRST, _LAST):
+            return False
+        for pane in windows:
+            start = (pane - self._offset) % self._hop
+            if pane not in self._taken or start >= self._size or start % self._pane:
+                return False
+        return True
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
         before, panes = value

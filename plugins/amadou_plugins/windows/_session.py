@@ -25,6 +25,7 @@ from amadou import (
 from amadou.errors import SpecError
 from amadou.event_time import END_OF_TIME, EPOCH, MICROSECOND
 from amadou_plugins._calling import direct, latest, micros_of
+from amadou_plugins._stored_form import are_rows, is_by_time
 from amadou_plugins.aggregates._kinds import different, joined
 from amadou_plugins.windows._base import (
     ACCUMULATOR,
@@ -485,6 +486,11 @@ class SessionWindow(WindowSpec[V_co]):
                 else {time: [number, convert(accumulator)] for time, (number, accumulator) in steps.items()}
             )
         return [before, sessions]
+
+    def _are_open(self, windows: Any) -> bool:
+        if not are_rows(windows, 5, _START, _LAST):
+            return False
+        return self._longest is None or all(is_by_time(session[ACCUMULATOR], 2) for session in windows)
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
         windows = [self._result(session, window) for session in value[1] for window in self._windows_in(session)]

@@ -8,6 +8,7 @@ from typing_extensions import Unpack
 from amadou import Invoke, KeyedEvent, Subject, to_micros
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import direct, earliest, latest, micros_of
+from amadou_plugins._stored_form import is_by_time
 from amadou_plugins.windows._base import (
     ACCUMULATOR,
     COUNT,
@@ -147,6 +148,9 @@ class SlidingWindow(WindowSpec[V_co]):
             times = steps[end][COUNT]
             subject.count(f"{self.name}.evicted", times)
             self._emit(subject, direct, *self._result(steps, end), partial=True, times=times)
+
+    def _are_open(self, windows: Any) -> bool:
+        return is_by_time(windows, 2)
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
         before, steps = value

@@ -189,9 +189,11 @@ class KeyGroup:
             group_state = None
         if group_state is None:
             table = self.tables.get(component.name) or StateTable({})
-            values = dict(zip(table.packed, table.unpacked(), strict=True))
+            values = table.unpacked(table.packed, component.name)
             if not component.is_plain or Envelope in map(type, values.values()):
                 values = {key: component.opened(key, stored, None).value for key, stored in values.items()}
+            for key, value in values.items():
+                component.check_form(key, value)
             group_state = component.to_columns(values, min(table.next_timers.values(), default=None))
             if group_state is None:
                 return None

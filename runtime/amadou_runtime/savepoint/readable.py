@@ -17,7 +17,7 @@ from uuid import UUID
 import attrs
 
 from amadou.engine import Envelope, StoredObject, pack, unpack_stored
-from amadou.errors import AmadouError
+from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shortened
 from amadou_runtime.core.documents import UNREADABLE
@@ -171,6 +171,21 @@ class _Type:
         if not self._fits(encoded):
             raise NotReadableError(f"{shortened(repr(value), _SHOWN)} is not of the type {self._name()}")
         return encoded
+
+    def check_key(self, encoded: Any) -> None:
+        """Check that an encoded key of a map is equal to itself.
+
+        :raises NotReadableError: it is or contains NaN
+        """
+
+        def check(value: Any) -> None:
+            if _has_nan(value):
+                raise NotReadableError("NaN cannot be a key of a map, because it is not equal to itself")
+
+        def check_leaf(name: str, value: Any) -> None:
+            check(unpack_stored(value) if name in _PACKED and isinstance(value, bytes) else value)
+
+        self._converted(encoded, check_leaf, check)
 
     def _fits(self, encoded: Any) -> bool:
         """Return `True` if an encoded value is of the type, as far as its structure tells."""
@@ -337,7 +352,7 @@ class StateFormat:
         the spec has them.
         """
         try:
-            stored = _stored(packed)
+            stored = stored_state(packed)
             return self._format(stored.version).to_json(stored)
         except UNREADABLE:
             return {"value": {"$msgpack": base64.b64encode(packed).decode()}}
@@ -349,7 +364,7 @@ class StateFormat:
         """
         value, version = row["value"], row.get("version", 0)
         if isinstance(value, dict) and value.keys() == {"$msgpack"}:
-            return _decoded(value["$msgpack"])
+            return _checked(_decoded(value["$msgpack"]))
         if type(version) is not int:
             raise NotReadableError(f"the version {version!r} is not an integer")
         return self._format(version).from_json(None if value == _NONE else value, version, row.get("written"))
@@ -357,13 +372,27 @@ class StateFormat:
     def shown(self, packed: bytes) -> str:
         """Return packed state as Python would show it, without the times of the last writes."""
         try:
-            stored = _stored(packed)
+            stored = stored_state(packed)
             return self._format(stored.version).shown(stored)
         except UNREADABLE:
             return repr(packed)
 
 
-def _stored(packed: bytes) -> Envelope:
+def _checked(packed: bytes) -> bytes:
+    """Return packed state, after it has been unpacked once.
+
+    :raises NotReadableError: the bytes are not packed state
+    """
+    try:
+        unpack_stored(packed)
+    except UNREADABLE as error:
+        why = error.why if isinstance(error, StateDecodeError) else str(error)
+        raise NotReadableError(f"$msgpack is not packed state: {shortened(why, _SHOWN)}") from error
+    return packed
+
+
+def stored_state(packed: bytes) -> Envelope:
+    """Return unpacked state, with its version, and whether it has the times of the last writes."""
     stored = unpack_stored(packed)
     return stored if type(stored) is Envelope else Envelope(0, False, stored)
 
@@ -455,7 +484,9 @@ class _VersionFormat:
             return micros_of(key)
         if type_.description == "int" and isinstance(key, str):
             return int(key)
-        return pack(type_.from_json(key)) if self._is_packed_key else type_.from_json(key)
+        encoded = type_.from_json(key)
+        type_.check_key(encoded)
+        return pack(encoded) if self._is_packed_key else encoded
 
     def shown(self, stored: Envelope) -> str:
         encoded = self._without_times(stored.encoded)[0] if stored.has_ttl else stored.encoded
@@ -474,6 +505,17 @@ class _VersionFormat:
         if type_.description == "datetime":
             return from_micros(key)
         return type_.shown(unpack_stored(key)) if self._is_packed_key else type_.shown(key)
+
+
+def _has_nan(key: Any) -> bool:
+    """Return `True` if the encoded key of a map is or contains NaN."""
+    if isinstance(key, float | Decimal):
+        return math.isnan(key)
+    if isinstance(key, tuple | list | set | frozenset):
+        return any(map(_has_nan, key))
+    if isinstance(key, dict):
+        return any(map(_has_nan, key.values()))
+    return isinstance(key, StoredObject) and _has_nan(key.encoded)
 
 
 def _pairs(value: Any) -> Any:

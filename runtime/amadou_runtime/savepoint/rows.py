@@ -10,10 +10,11 @@ from typing import IO, Any
 
 import attrs
 
-from amadou import Job, Key
+from amadou import Component, Job, Key
 from amadou.engine import StateTable, check_key, pack, unpack
 from amadou.errors import AmadouError, SavepointError
 from amadou.event_time import to_micros
+from amadou.text import shortened
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.packed_group import PackedGroup
@@ -25,6 +26,7 @@ from amadou_runtime.savepoint.readable import (
     StateFormat,
     from_tagged,
     micros_of,
+    stored_state,
     time_text,
     to_tagged,
 )
@@ -39,6 +41,8 @@ from amadou_runtime.savepoint.savepoint import (
 
 _GROUPS = 256
 """Number of key groups of a savepoint without a base. Only the rows of one key group are in memory at once."""
+
+_SHOWN = 200
 
 
 def rows_of(blocks: Iterable[Block], structures: Known) -> Iterator[dict[str, Any]]:
@@ -141,7 +145,7 @@ class Importer:
         key = from_tagged(row["key"])
         check_key(key)
         if "timers" in row:
-            return _Change(key, None, timers=[(micros_of(time), str(tag)) for time, tag in row["timers"]])
+            return _Change(key, None, timers=[(micros_of(time), _tag_of(tag)) for time, tag in row["timers"]])
         name = row.get("spec")
         if not isinstance(name, str) or name not in self._formats:
             known = ", ".join(self._formats) or "none"
@@ -153,7 +157,29 @@ class Importer:
         expires, next_timer = (
             None if row.get(field) is None else micros_of(row[field]) for field in ("expires", "next_timer")
         )
-        return _Change(key, name, self._formats[name].from_json(row), expires, next_timer)
+        packed = self._formats[name].from_json(row)
+        if next_timer is not None and not self._is_component(name):
+            raise NotReadableError(f"it has a next_timer, but {name!r} has no timers: only windows and joins have")
+        self._check_stored(key, name, packed, expires=expires is not None)
+        return _Change(key, name, packed, expires, next_timer)
+
+    def _check_stored(self, key: Key, name: str, packed: bytes, *, expires: bool) -> None:
+        """Check that packed state has the form that its spec stores, as far as this is known.
+
+        :param expires: `True` if the row has the time at which the state expires
+        :raises NotReadableError: it does not
+        :raises StateDecodeError: likewise
+        """
+        spec = None if self._job is None else self._job.specs.get(name)
+        if expires or isinstance(spec, Component):
+            stored = stored_state(packed)
+            if expires and not stored.has_ttl:
+                raise NotReadableError("it has the field expires, but not written: only state with a ttl expires")
+            if isinstance(spec, Component) and stored.version == spec.version:
+                spec.check_form(key, stored.encoded[1] if stored.has_ttl else stored.encoded)
+
+    def _is_component(self, name: str) -> bool:
+        return "noun" in self._structures[name][-1]
 
     def _merged(self, found: Mapping[int, Path]) -> Iterator[tuple[int, KeyGroup]]:
         """Yield the key groups with the changes of the rows."""
@@ -192,7 +218,7 @@ class Importer:
                 table.expires[key] = change.expires
             if change.next_timer is not None:
                 table.next_timers[key] = change.next_timer
-            if "noun" in self._structures[name][-1]:  # a component, whose structure is stored with its state
+            if self._is_component(name):  # its structure is stored with its state
                 group.structures.setdefault(name, [pack(self._structures[name][-1])])
 
     def _stored(self, base: Savepoint) -> Iterator[tuple[int, KeyGroup]]:
@@ -218,6 +244,20 @@ class Importer:
             return progress
         reached = {**progress.clock["watermark"], "current": to_micros(watermark)}
         return attrs.evolve(progress, clock={**progress.clock, "watermark": reached})
+
+
+def _tag_of(tag: Any) -> str:
+    """Return the tag of a timer from a row.
+
+    :raises NotReadableError: this is not a text that can be stored
+    """
+    try:
+        if not isinstance(tag, str):
+            raise NotReadableError(f"the tag of a timer is a text, not {shortened(repr(tag), _SHOWN)}")
+        tag.encode()
+    except UnicodeEncodeError:
+        raise NotReadableError(f"the tag {shortened(repr(tag), _SHOWN)} is not valid Unicode") from None
+    return tag
 
 
 def _structures_at_run_time(savepoint: Savepoint) -> Known:

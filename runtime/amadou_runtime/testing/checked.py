@@ -172,10 +172,10 @@ def _fields(processed: ProcessedGroup, component: Component, state: _State) -> d
     """
     fields = processed._asdict()
     del fields["group"], fields["changes"], fields["touched"]
-    values = zip(state.packed, StateTable(state.packed).unpacked(), strict=True)
+    values = StateTable(state.packed).unpacked(state.packed, component.name)
     shown = {
         f"{component.name} of {key!r}": [component.shown_value(key, value), state.next_timers.get(key)]
-        for key, value in values
+        for key, value in values.items()
     }
     return fields | {"state": shown}
 
