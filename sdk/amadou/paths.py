@@ -27,7 +27,8 @@ def local_path(path: str) -> str:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory for state and records, unless it exists. Its permissions are those of `DIRECTORY_MODE`.
+    """Create a directory for state and records, with its parents, unless it exists. The permissions of all new
+    directories are those of `DIRECTORY_MODE`.
 
     :raises OSError: it cannot be created
     :raises PlatformError: the environment variable is not a mode
@@ -35,7 +36,8 @@ def make_directory(path: Path) -> None:
     given = os.environ.get(DIRECTORY_MODE) or "700"
     if not re.fullmatch("0?[0-7]{3}", given):
         raise PlatformError(f"{DIRECTORY_MODE} must be the permissions of a directory, such as 750, not {given!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.exists():
+        make_directory(path.parent)
     try:
         path.mkdir(0o700)
     except FileExistsError:

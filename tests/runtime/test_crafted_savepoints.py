@@ -2,6 +2,8 @@
 
 import base64
 import hashlib
+import os
+import shutil
 import tracemalloc
 import zlib
 from collections.abc import Callable, Sequence
@@ -19,7 +21,7 @@ from amadou.errors import SavepointError, SourceError
 from amadou_plugins.connectors import JsonLinesSource
 from amadou_runtime import TestRun, run
 from amadou_runtime.savepoint.block import Block
-from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_as_stage
 from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, StagesManifest
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.savepoint.state_file import StateFileWriter
@@ -164,6 +166,50 @@ def test_a_damaged_or_too_large_file_of_a_reference_is_an_error(savepoint: Path,
     (savepoint / "references" / "limits").write_bytes(text)
     with pytest.raises(SavepointError, match=rf"the file references/limits is damaged \(.*{problem}"):
         TestRun(counting(), savepoint=savepoint)
+
+
+@pytest.mark.parametrize("arguments", [("savepoint", "saved", "new", "--as-stage", "a"), ("state", "import")])
+def test_only_what_a_manifest_lists_is_copied(
+    savepoint: Path, arguments: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AMADOU_DIRECTORY_MODE", raising=False)
+    if arguments[1] == "import":  # the stage b is copied
+        write_as_stage(JobSavepoint("saved"), "b", "staged")
+        shutil.copytree("staged/stages/b", "staged/stages/a")
+        crafted(
+            tmp_path / "staged",
+            lambda manifest: attrs.evolve(manifest, stages=dict.fromkeys("ab", manifest.stages["b"])),
+        )
+        (tmp_path / "rows.jsonl").write_text("")
+        arguments = ("state", "import", "rows.jsonl", "new", "--into", "staged", "--stage", "a")
+        places = [tmp_path / "staged" / "stages" / "b"]
+    else:
+        places = [savepoint]
+    for place in places:
+        place.chmod(0o755)
+        (place / "link").symlink_to(tmp_path / "outside.txt")
+        (place / "links").symlink_to(tmp_path, target_is_directory=True)
+        (place / "more").write_text("more")
+        os.mkfifo(place / "fifo")
+    ran = amadou(*arguments)
+    assert (ran.exit_code, "Traceback" in ran.output) == (0, False), ran.output
+    names = {str(path.relative_to(tmp_path / "new")) for path in (tmp_path / "new").rglob("*")}
+    assert not {Path(name).name for name in names} & {"link", "links", "more", "fifo", "outside.txt"}
+    assert any(name.endswith("references/limits") for name in names)
+    directories = [path for path in (tmp_path / "new").rglob("*") if path.is_dir()]
+    assert {path.stat().st_mode & 0o777 for path in directories} == {0o700}
+    JobSavepoint("new").verify()
+
+
+def test_the_parents_of_a_new_savepoint_can_only_be_read_by_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AMADOU_DIRECTORY_MODE", raising=False)
+    TestRun(counting()).savepoint(tmp_path / "a" / "b" / "c")
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert {path.name for path in made} >= {"a", "b", "c", "state"}
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
 
 
 class ManyMaps(Block):

@@ -14,14 +14,14 @@ def mode_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize(("given", "mode"), [(None, "700"), ("", "700"), ("750", "750"), ("0775", "775")])
-def test_a_new_directory_has_the_mode_of_the_setting(
+def test_a_new_directory_and_its_new_parents_have_the_mode_of_the_setting(
     given: str | None, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AMADOU_DIRECTORY_MODE", raising=False)
     if given is not None:
         monkeypatch.setenv("AMADOU_DIRECTORY_MODE", given)
     make_directory(tmp_path / "jobs" / "state")
-    assert mode_of(tmp_path / "jobs" / "state") == mode
+    assert [mode_of(path) for path in (tmp_path / "jobs", tmp_path / "jobs" / "state")] == [mode, mode]
 
 
 def test_the_mode_of_a_directory_that_exists_stays(tmp_path: Path) -> None:

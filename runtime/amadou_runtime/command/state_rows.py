@@ -1,6 +1,5 @@
 """Writes stored state to files of rows, and savepoints from such files: `amadou state export` and `import`."""
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -13,7 +12,7 @@ from amadou_runtime.command.row_files import rows_in, writing
 from amadou_runtime.core.stages import chosen_stage
 from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
-from amadou_runtime.savepoint.manifest import JobManifest, Manifest
+from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest, Manifest
 from amadou_runtime.savepoint.rows import Importer, RowError, rows_of
 from amadou_runtime.savepoint.savepoint import Savepoint, components_of
 from amadou_runtime.savepoint.stored_keys import StoredState, begins_with, keys_named
@@ -83,5 +82,6 @@ def import_rows(
 
 
 def _copied(savepoint: Savepoint, directory: Path) -> Manifest:
-    shutil.copytree(savepoint.directory, directory)
+    savepoint.copy(directory)
+    (directory / MANIFEST).write_text(savepoint.manifest.to_json(), "utf-8")
     return savepoint.manifest

@@ -1,7 +1,6 @@
 """The savepoint of a job, which has a savepoint for each stage."""
 
 import re
-import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
@@ -112,7 +111,7 @@ def write_as_stage(savepoint: JobSavepoint, stage: str, directory: str | Path) -
     manifest = attrs.evolve(of.manifest, id=uuid.uuid4().hex[:12], job=stage_job(of.job, stage))
 
     def write(to: Path) -> Manifest:
-        shutil.copytree(of.directory, to)
+        of.copy(to)
         (to / MANIFEST).write_text(manifest.to_json(), "utf-8")
         return manifest
 

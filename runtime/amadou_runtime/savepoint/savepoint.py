@@ -67,11 +67,11 @@ class Savepoint:
         for name, expected, _ in self._files():
             check_inside(self.directory, name)
             try:
-                size = (self.directory / name).stat().st_size
+                found = (self.directory / name).stat()
             except OSError:
                 self._fail(f"the file {name} is missing")
-            if size != expected:
-                self._fail(f"the file {name} has {size:,} bytes instead of {expected:,}")
+            if found.st_size != expected:
+                self._fail(f"the file {name} has {found.st_size:,} bytes instead of {expected:,}")
 
     @property
     def job(self) -> str:
@@ -127,6 +127,16 @@ class Savepoint:
         keys = sum(block.keys for block in self.blocks())
         if keys != self.manifest.keys:
             self._fail(f"the state files have {keys:,} keys instead of {self.manifest.keys:,}")
+
+    def copy(self, directory: Path) -> None:
+        """Copy the files that the manifest lists, without the manifest.
+
+        :param directory: a new directory
+        """
+        make_directory(directory / _STATE)
+        for name, *_ in self._files():
+            make_directory((directory / name).parent)
+            shutil.copyfile(self.directory / name, directory / name, follow_symlinks=False)
 
     def text(self, name: str) -> str:
         """Return the text of a file of the savepoint."""
@@ -318,7 +328,7 @@ def write_groups(
     totals = Totals()
     # Spark may write a file more than once, for example if a task is repeated.
     name = f"{number:05}-{uuid.uuid4().hex[:8]}.blocks"
-    (directory / _STATE).mkdir(parents=True, exist_ok=True)
+    make_directory(directory / _STATE)
     with StateFileWriter(directory / _STATE / name) as file:
         for group_number, group in groups:
             for block in blocks_of(group, *group_interval(group_number, key_groups)):
@@ -338,7 +348,7 @@ def read_state(directory: Path, name: str, size: int) -> Iterator[bytes]:
 
 def append_state(directory: Path, name: str, piece: bytes) -> None:
     """Add a piece of `read_state` to a file of a savepoint."""
-    (directory / _STATE).mkdir(parents=True, exist_ok=True)
+    make_directory(directory / _STATE)
     with open(directory / _STATE / name, "ab") as file:
         file.write(piece)
 
@@ -450,7 +460,7 @@ def complete(
     :param directory: the directory from `new_savepoint`, or one of a stage in it
     :raises SavepointError: workers wrote state files to another directory
     """
-    (directory / _STATE).mkdir(parents=True, exist_ok=True)
+    make_directory(directory / _STATE)
     state_files = sorted(state_files, key=lambda info: info.name)
     for info in state_files:
         file = directory / _STATE / info.name
@@ -506,7 +516,7 @@ def _specs(known: Known, totals: Totals) -> dict[str, SpecFigures]:
 
 def _written(directory: Path, name: str, text: str) -> FileInfo:
     path = directory / name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     data = text.encode()
     path.write_bytes(data)
     return FileInfo(name, len(data), hashlib.sha256(data).hexdigest())
