@@ -202,6 +202,18 @@ def test_only_what_a_manifest_lists_is_copied(
     JobSavepoint("new").verify()
 
 
+@pytest.mark.parametrize("name", ["fifo", "in/fifo", MANIFEST])
+def test_a_file_that_is_not_a_regular_one_is_refused_before_it_is_read(savepoint: Path, name: str) -> None:
+    if name == MANIFEST:
+        (savepoint / name).unlink()
+    else:
+        crafted(savepoint, with_file(name, b""))
+        (savepoint / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(savepoint / name)
+    with pytest.raises(SavepointError, match=rf"{name} is not a regular file"):
+        JobSavepoint(savepoint)
+
+
 def test_the_parents_of_a_new_savepoint_can_only_be_read_by_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

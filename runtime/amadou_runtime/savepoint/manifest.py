@@ -190,8 +190,11 @@ def read_manifest(directory: Path) -> JobManifest:
     :raises SavepointError: the directory is not a savepoint that this release can read
     """
     savepoint = str(directory)
+    path = directory / MANIFEST
+    if path.exists() and not path.is_file():
+        raise SavepointError(savepoint, f"{MANIFEST} is not a regular file. Copy the savepoint again, or use another")
     try:
-        content = (directory / MANIFEST).read_bytes()
+        content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise SavepointError(savepoint, _not_found(directory)) from None
     except OSError as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path, PurePath, PureWindowsPath
+from stat import S_ISREG
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -70,6 +71,8 @@ class Savepoint:
                 found = (self.directory / name).stat()
             except OSError:
                 self._fail(f"the file {name} is missing")
+            if not S_ISREG(found.st_mode):
+                self._fail(f"{name} is not a regular file")
             if found.st_size != expected:
                 self._fail(f"the file {name} has {found.st_size:,} bytes instead of {expected:,}")
 
