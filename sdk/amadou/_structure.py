@@ -3,7 +3,7 @@ state.
 """
 
 import types
-from enum import Enum
+from enum import Enum, Flag
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from amadou._codec import CONTAINERS, SEQUENCES, is_bare
@@ -18,8 +18,8 @@ def structure_of(type_: Any) -> dict[str, Any]:
     A description is the name of a scalar or of a container without item types; ``"Any"``; ``{"list": description}``,
     and so on for containers; ``{"fixed": [description, …]}`` for a tuple of fixed length; ``{"dict": [description,
     description]}``; ``{"union": [[tag, description], …]}``; ``{"literal": [[type, text], …]}``; ``{"enum": name,
-    "values": [[type, text], …], "open": true if the enum accepts other values}``; or ``{"class": name}``. The fields of
-    a class are ``{name: [description, true if the field is required]}``.
+    "values": [[type, text], …], "open": true if the enum accepts other values, "flags" if it accepts combinations}``;
+    or ``{"class": name}``. The fields of a class are ``{name: [description, true if the field is required]}``.
     """
     describing = _Describing()
     return {"is": describing.of(type_), "classes": describing.classes}
@@ -56,7 +56,8 @@ class _Describing:
             by_value = all(type(member.value) in LEAVES for member in type_)
             values = [_text(member.value if by_value else member.name) for member in type_]
             is_open = by_value and "_missing_" in {name for of in type_.__mro__[:-1] for name in _own(of)}
-            return {"enum": type_.__qualname__, "values": values, "open": is_open}
+            are_flags = by_value and not is_open and issubclass(type_, Flag)
+            return {"enum": type_.__qualname__, "values": values, "open": "flags" if are_flags else is_open}
         return {"class": self._class(type_)}
 
     def _class(self, type_: Any) -> str:

@@ -37,6 +37,16 @@ class Color(enum.Enum):
     BRIEF = timedelta(microseconds=1)
 
 
+class Marks(enum.Flag):
+    NEW = 1
+    OLD = 4
+
+
+class Rights(enum.IntFlag):
+    READ = 1
+    WRITE = 2
+
+
 class Pair(NamedTuple):
     left: timedelta
     right: Any = None
@@ -134,6 +144,12 @@ def saved(run: TestRun, directory: Path) -> Path:
         (int | None, None, {"default": 5, "ttl": timedelta(days=1)}),
         (int | None, None, {"default": 5, "version": 1, "migrate": int}),
         (Any, None, {"default": 5}),
+        (Marks, Marks.NEW | Marks.OLD, {}),
+        (Marks, Marks(0), {}),
+        (Rights, Rights.READ | Rights.WRITE, {}),
+        (Rights, Rights(8), {}),
+        (dict[str, Rights | None], {"a": Rights.READ | Rights.WRITE, "b": None}, {}),
+        (Any, [Marks.NEW | Marks.OLD, Rights(3)], {}),
         (timedelta, timedelta(days=400_000, microseconds=1), {}),
         (timedelta, timedelta.max, {}),
         (timedelta, timedelta.min, {}),
@@ -189,6 +205,8 @@ WITHOUT_NAN: dict[Any, st.SearchStrategy[Any]] = {
     timedelta: SPANS,
     UUID: st.uuids(),
     Color: st.sampled_from(Color),
+    Marks: st.sampled_from([0, 1, 4, 5]).map(Marks),
+    Rights: st.integers(0, 9).map(Rights),
     float: st.floats(allow_nan=False),
     Decimal: st.decimals(allow_nan=False),
     str | None: st.none() | TEXTS,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
+from enum import Enum, Flag
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -120,6 +120,15 @@ class Lenient(Enum):
         return cls.RED
 
 
+class Marks(Flag):
+    NEW = 1
+    OLD = 2
+
+
+class Fewer(Flag):
+    NEW = 1
+
+
 TREE = Tree(1, [Tree(2)])
 READABLE: list[tuple[Any, Any, Any]] = [
     (int, int, 5),
@@ -179,6 +188,7 @@ UNREADABLE: list[tuple[Any, Any, Any, str]] = [
     (Point | Named, Point | int, Named(1, "a"), ""),
     (Point, Open | Point, Point(1), ""),
     (More, Color, More.GREEN, "Color no longer allows 'green'"),
+    (Marks, Fewer, Marks.NEW | Marks.OLD, "Fewer no longer allows 2"),
     (Color, Color | str, Color.RED, ""),
     (Literal["a", "b"], Literal["a"], "b", "no longer allows 'b'"),
     (list[Point], list[Named], [Point(1)], "Named.name is new"),

@@ -371,7 +371,7 @@ class _Reading:
         """Return a list with a description if an enum or a `Literal` no longer allows all stored values."""
         kind = "values" if "enum" in old else "literal"
         removed = [text for of, text in old[kind] if [of, text] not in new[kind]]
-        if not removed or new.get("open"):
+        if not removed or new.get("open") is True:
             return []
         return [f"{where or new.get('enum') or 'the Literal'} no longer allows {', '.join(removed)}"]
 

@@ -209,8 +209,9 @@ class _Type:
                 for name, (of, is_needed) in self.classes[inner].items()
             )
         if kind in ("enum", "literal"):
-            known = description["values"] if kind == "enum" else inner
-            return bool(description.get("open")) or [_type_name(encoded), repr(encoded)] in known
+            known, accepts = description["values"] if kind == "enum" else inner, description.get("open")
+            is_open = type(encoded) is int if accepts == "flags" else accepts
+            return bool(is_open) or [_type_name(encoded), repr(encoded)] in known
         if type(encoded) is dict and encoded.keys() == {_MEMBER, _CONTENT} and encoded[_MEMBER] in dict(inner):
             return self.of(dict(inner)[encoded[_MEMBER]])._fits(encoded[_CONTENT])
         return any(self.of(of)._fits(encoded) for _, of in inner)
