@@ -278,7 +278,7 @@ class StageRun:
                 engine=TEST_RUN,
                 job=self.job.name,
                 run=f"test-{self._number}",
-                batch=batches - 1,
+                batch=batches - 1 if batches else None,
                 sources=sources,
                 clock=clock_fields(self.watermark, self._dependency_state, self._letters),
                 structures=self._known,
