@@ -3,6 +3,8 @@
 import enum
 import json
 import math
+import os
+import resource
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -21,10 +23,12 @@ from tests.stored.fixture import FORMATS, Fixture, rows_in
 from tests.stored.jobs.format_1 import KEYS, values_job
 
 from amadou import KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
+from amadou.engine import unpack
 from amadou_plugins.aggregates import Max, Sum
 from amadou_plugins.windows import CountWindow, SessionWindow, TumblingWindow, Window
 from amadou_runtime import TestResult, TestRun
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.manifest import MANIFEST
 from amadou_runtime.savepoint.readable import NotReadableError, StateFormat
 
 STORED = Path(__file__).parents[1] / "stored"
@@ -182,6 +186,25 @@ def test_a_window_that_was_created_at_run_time_closes_after_its_state_is_exporte
 def seen_at(result: TestResult) -> float:
     assert result.watermark is not None
     return (result.watermark - at(0)) / SECOND
+
+
+def test_rows_of_thousands_of_key_groups_need_few_open_files(tmp_path: Path) -> None:
+    counting = job(Stores(int))
+    TestRun(counting).savepoint(tmp_path / "saved")
+    manifest = JobSavepoint(tmp_path / "saved").manifest
+    (tmp_path / "saved" / MANIFEST).write_text(attrs.evolve(manifest, key_groups=4_096).to_json())
+    rows = [{"key": number, "spec": "one", "value": number} for number in range(3_000)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 150, limits[1]))
+    try:
+        new = imported(tmp_path / "saved", tmp_path / "rows.jsonl")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert {key: unpack(packed) for key, (packed, *_) in state_in(new)["one"].items()} == {n: n for n in range(3_000)}
+    JobSavepoint(new).verify()
+    positions = [block.first for block in JobSavepoint(new).stages[""].blocks()]
+    assert positions == sorted(positions)
 
 
 UTC = st.just(timezone.utc)

@@ -40,7 +40,9 @@ from amadou_runtime.savepoint.savepoint import (
 )
 
 _GROUPS = 256
-"""Number of key groups of a savepoint without a base. Only the rows of one key group are in memory at once."""
+"""Number of key groups of a savepoint without a base."""
+_PARTS = 100
+"""Maximum number of files to which rows are divided: a process can only have some hundred open files."""
 
 _SHOWN = 200
 
@@ -118,7 +120,7 @@ class Importer:
             return complete(directory, self._progress(watermark), *written)
 
     def _divided(self, rows: Iterable[Mapping[str, Any]], directory: Path) -> dict[int, Path]:
-        """Check rows, and write them to one file for each key group."""
+        """Check rows, and write them to files, one for each `_part` of the key groups, with the number of the group."""
         paths: dict[int, Path] = {}
         with ExitStack() as stack:
             files: dict[int, IO[str]] = {}
@@ -129,11 +131,16 @@ class Importer:
                     raise RowError(f"row {number} cannot be imported: {error}") from error
                 except RecursionError as error:
                     raise RowError(f"row {number} cannot be imported: it is nested too deeply") from error
-                if group not in files:
-                    paths[group] = directory / str(group)
-                    files[group] = stack.enter_context(paths[group].open("w", encoding="utf-8"))
-                files[group].write(f"{json.dumps(row)}\n")
+                part = self._part(group)
+                if part not in files:
+                    paths[part] = directory / str(part)
+                    files[part] = stack.enter_context(paths[part].open("w", encoding="utf-8"))
+                files[part].write(f"{group} {json.dumps(row)}\n")
         return paths
+
+    def _part(self, group: int) -> int:
+        """Return the number of the part to which a key group belongs."""
+        return group * min(_PARTS, self._groups) // self._groups
 
     def _change(self, row: Mapping[str, Any]) -> _Change:
         """Return what a row changes.
@@ -185,15 +192,18 @@ class Importer:
         """Yield the key groups with the changes of the rows."""
         stored = iter(()) if self._base is None else self._stored(self._base)
         waiting = next(stored, None)
+        part, places = -1, dict[int, list[int]]()
         for number in range(self._groups):
+            if self._part(number) != part:
+                part = self._part(number)
+                places = _places(found[part]) if part in found else {}
             group = None
             if waiting is not None and waiting[0] == number:
                 group, waiting = waiting[1], next(stored, None)
-            if number in found:
+            if number in places:
                 group = group or KeyGroup(PackedGroup(None))
-                with found[number].open(encoding="utf-8") as lines:
-                    for line in lines:
-                        self._apply(self._change(json.loads(line)), group)
+                for row in _rows_at(found[part], places[number]):
+                    self._apply(self._change(row), group)
             if group is not None:
                 yield number, group
 
@@ -244,6 +254,26 @@ class Importer:
             return progress
         reached = {**progress.clock["watermark"], "current": to_micros(watermark)}
         return attrs.evolve(progress, clock={**progress.clock, "watermark": reached})
+
+
+def _places(path: Path) -> dict[int, list[int]]:
+    """Return where the rows of each key group begin in the file of a part."""
+    found: dict[int, list[int]] = {}
+    place = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            found.setdefault(int(line[: line.index(b" ")]), []).append(place)
+            place += len(line)
+    return found
+
+
+def _rows_at(path: Path, places: Iterable[int]) -> Iterator[Any]:
+    """Yield the rows at some places in the file of a part."""
+    with path.open("rb") as lines:
+        for place in places:
+            lines.seek(place)
+            line = lines.readline()
+            yield json.loads(line[line.index(b" ") :])
 
 
 def _tag_of(tag: Any) -> str:
