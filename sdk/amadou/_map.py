@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from enum import Enum
 from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast, get_origin, overload
@@ -429,6 +430,8 @@ def _one_form(key: Any) -> Any:
         return kind(map(_one_form, key))
     if kind is dict:
         return {name: _one_form(part) for name, part in key.items()}
+    if isinstance(key, Enum):
+        _one_form(codec_for(kind).encode(key))  # finds NaN
     for field in fields_of(kind):
         _one_form(getattr(key, field.name, None))  # finds NaN
     return key

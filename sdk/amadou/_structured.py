@@ -3,6 +3,7 @@
 import types
 from collections.abc import Callable
 from dataclasses import InitVar
+from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 from uuid import UUID
@@ -426,6 +427,9 @@ def _register_enum(class_: type[Enum]) -> None:
         try:
             return class_(encoded) if by_value else class_[encoded]
         except (ValueError, KeyError) as error:
+            for member in class_ if isinstance(encoded, float | Decimal) else ():
+                if repr(member.value) == repr(encoded):  # NaN, which is not equal to itself
+                    return member
             raise StateDecodeError(encoded, class_, f"{class_.__name__} has no such member") from error
 
     # registered by class: otherwise an IntEnum would be treated as an int

@@ -761,3 +761,16 @@ def test_a_field_whose_type_cannot_be_stored_is_refused_even_if_it_is_not_an_arg
 
     with pytest.raises(UnsupportedTypeError, match=r"it contains tests.sdk.test_codecs.Plain: use str"):
         codec_for(Locked)
+
+
+class Rate(enum.Enum):
+    FULL = 1.0
+    NONE = float("nan")
+    EXACT = Decimal("NaN")
+
+
+@pytest.mark.parametrize("member", Rate)
+@pytest.mark.parametrize("type_", [Rate, Any])
+def test_a_member_whose_value_is_nan_is_read_again(type_: Any, member: Rate) -> None:
+    codec = codec_for(type_)
+    assert codec.decode(unpack(pack(codec.encode(member)))) is member

@@ -5,6 +5,7 @@ import operator
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Any, NamedTuple
 
 import attrs
@@ -29,6 +30,11 @@ class Named(NamedTuple):
     x: float
 
 
+class Rate(Enum):
+    NONE = math.nan
+    FULL = 1.0
+
+
 NAN = math.nan
 NAN_KEYS: list[tuple[Any, Any]] = [
     (float, NAN),
@@ -48,6 +54,9 @@ NAN_KEYS: list[tuple[Any, Any]] = [
     (Any, (1, ("a", NAN))),
     (Any, (frozenset([NAN]),)),
     (tuple[Any, int], (NAN, 1)),
+    (Rate, Rate.NONE),
+    (Any, Rate.NONE),
+    (Any, (1, Rate.NONE)),
 ]
 IN_OBJECTS: list[tuple[Any, Any]] = [
     (Any, Point(NAN)),
