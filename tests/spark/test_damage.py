@@ -126,6 +126,7 @@ def test_a_checkpoint_that_is_removed_in_a_batch_is_an_error(count: Counting, tm
         count(checkpoint, "a", "vandal", handler=Vandal(checkpoint))
 
 
+@pytest.mark.qualify
 @pytest.mark.needs_spark(4)
 def test_a_damaged_segment_is_named(spark: Any, tmp_path: Path) -> None:
     count = Counting(spark, "log")

@@ -191,6 +191,7 @@ def test_files_in_an_unknown_form_are_read_with_spark(
     assert asked
 
 
+@pytest.mark.qualify
 @pytest.mark.parametrize("store", MAINLY_LOG)
 def test_damaged_files_are_not_read(store: Any, tmp_path: Path, spark: Any) -> None:
     place = Place(tmp_path)
