@@ -188,7 +188,7 @@ def _to_extension(value: Any) -> Any:
         return msgpack.ExtType(_TIMEDELTA, pack_nested(value // MICROSECOND))
     if kind is Decimal:
         return msgpack.ExtType(_DECIMAL, str(value).encode())
-    if kind.__name__ == "UUID" and kind.__module__ == "uuid":  # not imported here, because importing uuid is slow
+    if is_uuid(kind):
         return msgpack.ExtType(_UUID, value.bytes)
     if kind is StoredObject:
         return msgpack.ExtType(_OBJECT, value.packed)
@@ -254,6 +254,11 @@ def _pack_object(parts: tuple[str, Any, Any]) -> bytes:
         return pack([reference, codec.encode(value)])
     finally:
         _packer = busy
+
+
+def is_uuid(type_: Any) -> bool:
+    """Return `True` for the class `UUID`, which is not imported here, because importing uuid is slow."""
+    return getattr(type_, "__name__", "") == "UUID" and type_.__module__ == "uuid"
 
 
 def _check_times(packed: bytes) -> None:

@@ -8,7 +8,7 @@ from operator import is_
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from amadou._codec import LEAVES, codec_for, is_bare
-from amadou._encoding import pack
+from amadou._encoding import is_uuid, pack
 from amadou.fields import field_types, has_fields, is_typed_dict, items_of
 
 Comparison: TypeAlias = Callable[[Any, Any], bool]
@@ -19,7 +19,7 @@ Comparison: TypeAlias = Callable[[Any, Any], bool]
 def comparison_for(type_: Any) -> Comparison:
     """Return the comparison for the values of a type that `codec_for` supports."""
     origin, arguments = get_origin(type_), get_args(type_)
-    if type_ is None or type_ in LEAVES or origin is Literal or _is_uuid(type_):
+    if type_ is None or type_ in LEAVES or origin is Literal or is_uuid(type_):
         return is_  # the encoded form is the value itself
     if is_bare(type_):
         return _has_packed
@@ -40,10 +40,6 @@ def comparison_for(type_: Any) -> Comparison:
     if isinstance(type_, type) and issubclass(type_, Enum):
         return _of_enum(type_)
     return _OfFields(type_) if has_fields(type_) else _is_unknown
-
-
-def _is_uuid(type_: Any) -> bool:
-    return bool(getattr(type_, "__module__", "") == "uuid" and type_.__name__ == "UUID")
 
 
 def _is_unknown(value: Any, encoded: Any) -> bool:

@@ -8,7 +8,6 @@ from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.opened_state import open_state, owner_of
 from amadou_runtime.command.options import errors_as_messages
-from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.savepoint.savepoint import blocks_for
 from amadou_runtime.savepoint.stored_keys import keys_named
 
@@ -22,7 +21,7 @@ def reproduce_key(
     :param given: the arguments of the command: a checkpoint or savepoint, and the job's target
     :param stage: the name of the stage; `None` for the only stage
     """
-    from amadou_runtime.testing.reproduce import name_for_key, test_of_key
+    from amadou_runtime.testing.reproduce import name_for_key, readable, test_of_key
 
     if len(given) != 2:
         raise typer.BadParameter("--key needs two arguments: a checkpoint or savepoint, and the job, such as views.py")
@@ -39,13 +38,8 @@ def reproduce_key(
             raise LoadError(place, f"it has no state for the key {text!r}")
         origin = f"--key {text} {place} {target}{f' --stage {stage}' if stage else ''}"
         watermark = state.clock["watermark"]["current"]
-        try:
+        with readable(place, f"the state of the key {text!r} has no form as Python code"):
             test = test_of_key(*found, job, owner, target, params, file, origin, watermark)
-        except LoadError:
-            raise
-        except UNREADABLE as error:
-            why = f"the state of the key {text!r} has no form as Python code ({type(error).__name__}: {error})"
-            raise LoadError(place, why) from error
         write_output(file, test)
     print(f"{file}: 1 test; run the file with: pytest {file}")
 

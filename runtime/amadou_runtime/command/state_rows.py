@@ -12,9 +12,9 @@ from amadou_runtime.command.row_files import rows_in, writing
 from amadou_runtime.core.stages import chosen_stage
 from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
-from amadou_runtime.savepoint.manifest import MANIFEST, JobManifest, Manifest
+from amadou_runtime.savepoint.manifest import JobManifest, Manifest
 from amadou_runtime.savepoint.rows import Importer, RowError, rows_of
-from amadou_runtime.savepoint.savepoint import Savepoint, components_of
+from amadou_runtime.savepoint.savepoint import components_of
 from amadou_runtime.savepoint.stored_keys import StoredState, begins_with, keys_named
 
 
@@ -65,7 +65,7 @@ def import_rows(
     writes: dict[str, Callable[[Path], Manifest]] = {}
     if base is not None:
         name_of_job = base.manifest.job
-        writes = {name: partial(_copied, of) for name, of in base.stages.items()}
+        writes = {name: of.copy for name, of in base.stages.items()}
         changed = chosen_stage(str(base.directory), base.stages, stage or "")
         owner = None if job is None else job.by_stage[owner_of(target, job, base.stages[changed])]
         importer = Importer(base.stages[changed], owner)
@@ -79,9 +79,3 @@ def import_rows(
         return write_job_savepoint(name_of_job, writes, directory)
     except RowError as error:
         raise LoadError(str(file), str(error)) from error
-
-
-def _copied(savepoint: Savepoint, directory: Path) -> Manifest:
-    savepoint.copy(directory)
-    (directory / MANIFEST).write_text(savepoint.manifest.to_json(), "utf-8")
-    return savepoint.manifest

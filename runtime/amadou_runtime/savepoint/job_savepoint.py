@@ -1,5 +1,6 @@
 """The savepoint of a job, which has a savepoint for each stage."""
 
+import functools
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -109,13 +110,7 @@ def write_as_stage(savepoint: JobSavepoint, stage: str, directory: str | Path) -
     if any(file.name.startswith("memory/") for file in of.manifest.files):
         raise SavepointError(where, "a job with a MemorySource cannot become a stage: its records have a fixed place")
     manifest = attrs.evolve(of.manifest, id=uuid.uuid4().hex[:12], job=stage_job(of.job, stage))
-
-    def write(to: Path) -> Manifest:
-        of.copy(to)
-        (to / MANIFEST).write_text(manifest.to_json(), "utf-8")
-        return manifest
-
-    return write_job_savepoint(of.job, {stage: write}, directory)
+    return write_job_savepoint(of.job, {stage: functools.partial(of.copy, manifest=manifest)}, directory)
 
 
 def _directory(savepoint: Path, stage: str) -> Path:

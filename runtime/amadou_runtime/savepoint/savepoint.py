@@ -131,15 +131,19 @@ class Savepoint:
         if keys != self.manifest.keys:
             self._fail(f"the state files have {keys:,} keys instead of {self.manifest.keys:,}")
 
-    def copy(self, directory: Path) -> None:
-        """Copy the files that the manifest lists, without the manifest.
+    def copy(self, directory: Path, manifest: Manifest | None = None) -> Manifest:
+        """Copy the files that the manifest lists.
 
         :param directory: a new directory
+        :param manifest: the manifest of the copy; by default, the same
         """
         make_directory(directory / _STATE)
         for name, *_ in self._files():
             make_directory((directory / name).parent)
             shutil.copyfile(self.directory / name, directory / name, follow_symlinks=False)
+        manifest = manifest or self.manifest
+        (directory / MANIFEST).write_text(manifest.to_json(), "utf-8")
+        return manifest
 
     def text(self, name: str) -> str:
         """Return the text of a file of the savepoint."""
