@@ -95,11 +95,19 @@ def from_text(text: str) -> datetime:
     :returns: a datetime, which is naive if the text has no time zone
     :raises ValueError: the text is not a time, or its second is a leap second, which a datetime cannot express
     """
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return _from_rare_text(text)
+
+
+def _from_rare_text(text: str) -> datetime:
+    """Return the time of a text that Python does not read; see `from_text`."""
     upper = text.upper()
     midnight = _MIDNIGHT.fullmatch(upper)
     try:
         if midnight is None:
-            return datetime.fromisoformat(text if upper == text else upper)
+            return datetime.fromisoformat(upper)
         day, minutes, zone = (part or "" for part in midnight.groups())
         return datetime.fromisoformat(f"{day}00{minutes}{zone}") + timedelta(days=1)
     except ValueError as error:
