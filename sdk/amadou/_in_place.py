@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from amadou._codec import LEAVES
 from amadou._encoding import pack
-from amadou._unchanged import Comparison, comparison_for
+from amadou._unchanged import Comparison, comparison_for, is_unknown
 from amadou.errors import InPlaceChangeError
 
 _watch: ContextVar["Watch | None"] = ContextVar("watch", default=None)
@@ -134,13 +134,9 @@ class Watch:
 def _comparison(spec: Any) -> Comparison:
     """Return the comparison for the parts of a spec; see `comparison_for`."""
     try:
-        return _is_unknown if spec._codec is not None else comparison_for(spec._shown_part())
+        return is_unknown if spec._codec is not None else comparison_for(spec._shown_part())
     except Exception:  # such as a type that cannot be hashed
-        return _is_unknown
-
-
-def _is_unknown(value: Any, encoded: Any) -> bool:
-    return False
+        return is_unknown
 
 
 def note_read(state: PartsState, at: Any, part: Any, value: Any) -> None:

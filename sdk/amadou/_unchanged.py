@@ -34,15 +34,16 @@ def comparison_for(type_: Any) -> Comparison:
     if origin in (list, tuple):
         return _of_sequence(origin, comparison_for(arguments[0]))
     if origin in (set, frozenset):
-        return _of_set(origin) if comparison_for(arguments[0]) is is_ else _is_unknown
+        return _of_set(origin) if comparison_for(arguments[0]) is is_ else is_unknown
     if is_typed_dict(type_):
         return _of_typed_dict(type_)
     if isinstance(type_, type) and issubclass(type_, Enum):
         return _of_enum(type_)
-    return _OfFields(type_) if has_fields(type_) else _is_unknown
+    return _OfFields(type_) if has_fields(type_) else is_unknown
 
 
-def _is_unknown(value: Any, encoded: Any) -> bool:
+def is_unknown(value: Any, encoded: Any) -> bool:
+    """The comparison for values of which nothing is known."""
     return False
 
 
@@ -57,7 +58,7 @@ def _of_union(members: tuple[Any, ...]) -> Comparison:
     if all(comparison_for(member) is is_ for member in others):
         return is_
     if len(others) > 1:  # its encoded values can have tags
-        return _is_unknown
+        return is_unknown
     of_other = comparison_for(others[0])
     return lambda value, encoded: value is encoded or (value is not None and of_other(value, encoded))
 
@@ -82,7 +83,7 @@ def _of_set(class_: Any) -> Comparison:
 
 def _of_dict(key_type: Any, value_type: Any) -> Comparison:
     if comparison_for(key_type) is not is_:
-        return _is_unknown
+        return is_unknown
     of_value = comparison_for(value_type)
     return lambda value, encoded: (
         type(value) is dict
