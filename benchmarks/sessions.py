@@ -87,8 +87,12 @@ def _call(function: Callable[..., T], *arguments: object) -> T:
 
 
 def _stop_session() -> None:
-    """Stop the session, and wait until its JVM has ended and has deleted its files."""
+    """Stop the session, and wait until its JVM has ended and has deleted its files.
+
+    :raises RuntimeError: the JVM failed, so that the figures of its runs mean nothing
+    """
     java = _session.sparkContext._gateway.proc
     _session.stop()
     java.stdin.close()
-    java.wait()
+    if java.wait():
+        raise RuntimeError(f"the JVM of a session ended with status {java.returncode}: see its output above")
