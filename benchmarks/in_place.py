@@ -121,7 +121,7 @@ class Clock:
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(
-        description="CPU time of embedded test runs with the check for changes in place, in multiples of that without it",
+        description="CPU time of test runs with the check for changes in place, in multiples of that without it.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--events", type=int, default=20_000, help="events of each run of a handler")
