@@ -102,6 +102,30 @@ def test_state_is_readable_after_adding_or_removing_attributes_or_widening_a_uni
     assert restarted_with(test_run, Changed()).run().records("results") == [[ada, {"a": ada}, [ada], 5]]
 
 
+Shorter = attrs.make_class("New", {"name": attrs.field(type=str)}, frozen=True)
+
+
+class WithoutSince(StoresOld):
+    """Removes an attribute of `Changed`."""
+
+    one = ValueSpec(Shorter)
+    many = MapSpec(str, Shorter)
+    row = ListSpec(Shorter)
+    number = ValueSpec(int | str)  # type: ignore[assignment]
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None: ...
+
+
+@pytest.mark.rule(17)
+def test_an_attribute_that_was_removed_cannot_be_added_back(test_run: MakeRun) -> None:
+    run = test_run(job(Changed())).add_record(event(0, New("Ada", 5)))
+    run.restart(WithoutSince).add_record(event(0)).restart(WithoutSince).add_record(event(0))
+    with pytest.raises(CheckpointError) as caught:
+        run.restart(Changed).run()
+    for name, kind in (("one", "ValueSpec"), ("many", "MapSpec str →"), ("row", "ListSpec")):
+        assert f"{name} ({kind} New): New.since was removed, and is there again" in str(caught.value)
+
+
 @pytest.mark.on_spark("classes travel")
 @pytest.mark.rule(17)
 def test_migrations_convert_state_from_version_to_version(test_run: MakeRun) -> None:

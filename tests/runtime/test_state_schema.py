@@ -407,9 +407,9 @@ def test_settings_that_do_not_change_results_of_a_window_can_change() -> None:
     assert problems(window(), TumblingWindow(HOUR, {"n": Count(), "all": Collect()}, on_close=print, **many)) == []
 
 
-def user(**fields: Any) -> type:
-    """Make a class with the name `User`."""
-    return attrs.make_class("User", {"name": attrs.field(type=str), **fields}, frozen=True)
+def user(called: str = "User", **fields: Any) -> type:
+    """Make a class of users."""
+    return attrs.make_class(called, {"name": attrs.field(type=str), **fields}, frozen=True)
 
 
 def test_a_field_that_was_removed_cannot_be_added_back_without_a_migration() -> None:
@@ -423,6 +423,37 @@ def test_a_field_that_was_removed_cannot_be_added_back_without_a_migration() -> 
     assert misfits(known, described(migrated)) == []
     other = job(with_spec(ValueSpec(user(points=attrs.field(type=int, default=0)))))
     assert misfits(known, described(other)) == []
+
+
+@pytest.mark.parametrize(
+    "names", [("User", "Person", "User"), ("User", "User", "Person"), ("User", "Person", "Person"), ("A", "B", "C")]
+)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ValueSpec,
+        lambda of: MapSpec(str, dict[str, of | None]),
+        lambda of: ListSpec(attrs.make_class("Group", {"first": attrs.field(type=of)})),
+    ],
+    ids=["value", "in a mapping", "nested"],
+)
+def test_a_field_that_was_removed_cannot_be_added_back_to_a_class_with_another_name(spec: Any, names: Any) -> None:
+    score = {"score": attrs.field(type=int, default=0)}
+    first, second, third = (
+        job(with_spec(spec(user(name, **fields)))) for name, fields in zip(names, (score, {}, score), strict=True)
+    )
+    known = with_structures(with_structures({}, described(first)), described(second))
+    (misfit,) = misfits(known, described(third))
+    assert misfit.why == f"{names[2]}.score was removed, and is there again"
+
+
+def test_a_field_that_a_migration_removed_can_be_added_back_to_a_class_with_another_name() -> None:
+    score = {"score": attrs.field(type=int, default=0)}
+    migrated = {"version": 1, "migrate": lambda stored, _: stored}
+    first = job(with_spec(ValueSpec(user(**score))))
+    second, third = (job(with_spec(ValueSpec(user("Person", **fields), **migrated))) for fields in ({}, score))
+    known = with_structures(with_structures({}, described(first)), described(second))
+    assert misfits(known, described(third)) == []
 
 
 def with_spec(spec: Any) -> Recorder:

@@ -230,16 +230,30 @@ def _returned(name: str, known: Sequence[Structure], now: Structure, version: in
     """
     if not known or now["version"] > max(before["version"] for before in known):
         return None
-    *earlier, last = (each.get("parts", {}) for each in known)
     found = []
     for part, structure in now.get("parts", {}).items():
+        *earlier, last = (_stored_fields(each, part, now) for each in known)
         for of, fields in structure["classes"].items():
-            if of not in last.get(part, {}).get("classes", {}):
-                continue
-            dropped = {field for each in earlier for field in each.get(part, {}).get("classes", {}).get(of, ())}
-            dropped -= last[part]["classes"][of].keys()
+            dropped = {field for each in earlier for field in each.get(of, ())}
+            dropped -= last.get(of, dropped)
             found += [f"{of}.{field} was removed, and is there again" for field in fields if field in dropped]
     return Misfit(name, known[-1], now, ", ".join(dict.fromkeys(found)), "field", version) if found else None
+
+
+def _stored_fields(before: Structure, part: str, now: Structure) -> dict[str, set[str]]:
+    """Return the fields of the stored objects that each class of a part reads: those of the class, and those of classes
+    with other names in its place.
+    """
+    if part not in before.get("parts", {}):
+        return {}
+    old, new = before["parts"][part], now["parts"][part]
+    read_as = {(of, of) for of in old["classes"].keys() & new["classes"].keys()}
+    if before["version"] == now["version"]:  # what a migration returns has no other fields than those of its class
+        read_as |= _Reading(old["classes"], new["classes"]).classes_read(old["is"], new["is"])
+    fields: dict[str, set[str]] = {}
+    for was, of in read_as:
+        fields.setdefault(of, set()).update(old["classes"][was])
+    return fields
 
 
 def _lasting_problems(before: Structure, now: Structure) -> list[str]:
@@ -354,6 +368,11 @@ class _Reading:
             pairs = [(old[kind], new[kind])]
         found = [problem for before, now in pairs for problem in self.problems(before, now, "")]
         return list(dict.fromkeys(problem or changed[0] for problem in found))
+
+    def classes_read(self, old: Any, new: Any) -> set[tuple[str, str]]:
+        """Return pairs of a stored class and the class as which its objects are read."""
+        self.problems(old, new, "")
+        return self._seen
 
     def _class_problems(self, old: str, new: str) -> list[str]:
         if (old, new) in self._seen:
