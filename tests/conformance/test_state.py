@@ -10,7 +10,17 @@ from uuid import UUID
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import TTL, Expiring, ExpiringWithTimers, Recorder, StateMethods, at, event, job
+from tests.conformance.handlers import (
+    TTL,
+    EventHandler,
+    Expiring,
+    ExpiringWithTimers,
+    Recorder,
+    StateMethods,
+    at,
+    event,
+    job,
+)
 
 from amadou import (
     Job,
@@ -24,6 +34,9 @@ from amadou import (
     Subject,
     ValueSpec,
 )
+from amadou_plugins.aggregates import Collect, Count, RunningSpec
+from amadou_plugins.joins import AsOfJoin, LatestJoin
+from amadou_plugins.windows import CountWindow, Window
 
 
 def results_of(test_run: MakeRun, *batches: list[str]) -> Any:
@@ -157,6 +170,58 @@ def test_an_older_write_does_not_shorten_the_life_of_state(test_run: MakeRun) ->
     run = test_run(job(Expiring(), watermark_delay=100)).add_records([event(50, "a"), event(1, "a")])
     run.end_batch().add_record(event(109, "collect")).add_record(event(110, "collect"))
     assert run.run().records("results") == [("a", {"a": 2}, ["a"]), NOTHING]
+
+
+@pytest.mark.parametrize("ends", [[], ["timer"], ["timer", "write"]])
+@pytest.mark.rule(16)
+def test_a_timer_does_not_shorten_the_life_of_state(test_run: MakeRun, ends: list[str]) -> None:
+    run = test_run(job(ExpiringWithTimers())).add_record(event(0, [(1, "b")]))
+    if "timer" in ends:
+        run.end_batch()
+    run.add_record(event(50, "b")).end_batch()
+    if "write" in ends:
+        run.restart()
+    run.add_records([event(85, "collect"), event(109, "collect"), event(110, "collect")])
+    stored = ("b", {"b": 2}, ["b"])
+    assert run.run().records("results")[1:] == [stored, stored, NOTHING]  # after what the timer collects
+
+
+@pytest.mark.rule(16)
+def test_an_older_event_does_not_shorten_the_life_of_components(test_run: MakeRun) -> None:
+    class Lasting(EventHandler):
+        number = RunningSpec(Count(), ttl=TTL)
+        window = CountWindow(3, Collect(lambda event: event.value), ttl=TTL)
+        latest = LatestJoin(left="l", right="r", ttl=TTL)
+        as_of = AsOfJoin(left="l", right="r", ttl=TTL)
+        results = SinkSpec(tuple)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.latest.add(subject, event)
+            self.as_of.add(subject, event)
+            self.window.add(subject, event)
+            self.results.collect(subject, ("running", self.number.add(subject, event)))
+
+        @window.on_close
+        def closed(self, subject: Subject, window: Window, values: list[Any]) -> None:
+            self.results.collect(subject, ("window", values))
+
+        @latest.on_match
+        def matched(self, subject: Subject, left: KeyedEvent[Any], right: KeyedEvent[Any] | None) -> None:
+            self.results.collect(subject, ("latest", right and right.value))
+
+        @as_of.on_match
+        def answered(self, subject: Subject, left: KeyedEvent[Any], right: KeyedEvent[Any] | None) -> None:
+            self.results.collect(subject, ("as of", right and right.value))
+
+    sources = {"l": MemorySource(), "r": MemorySource()}
+    for second, lives in ((109, True), (110, False)):
+        run = test_run(Job("lasting", Lasting(), sources, {"results": MemorySink()}, watermark_delay=100))
+        run.add_records([event(50, "new"), event(1, "old")], "r").end_batch()
+        result = run.add_record(event(second, "left"), "l").run(flush=True)
+        joined = [("latest", "new" if lives else None), ("as of", "new" if lives else None)]
+        closed = [("window", ["new", "old", "left"])] if lives else []
+        running = [("running", 1), ("running", 2), ("running", 3 if lives else 1)]
+        assert sorted(result.records("results"), key=repr) == sorted(joined + closed + running, key=repr)
 
 
 @pytest.mark.rule(16)
