@@ -115,6 +115,22 @@ def test_an_event_at_the_watermark_is_joined_and_an_earlier_event_is_late(test_r
     assert result.counters == {"as_of.late": 1, "soon.late": 1, "pairs.late": 1}
 
 
+@pytest.mark.parametrize("first", ["trades", "quotes"])
+@pytest.mark.parametrize("settings", [{}, {"idle_timeout": 60}])
+@pytest.mark.rule(2)
+def test_the_events_of_a_source_that_begins_a_batch_later_are_joined(
+    test_run: MakeRun, first: str, settings: Any
+) -> None:
+    run = test_run(job(JoinsOfEachKind(), "trades", "quotes", **settings))
+    for source in (first, "quotes" if first == "trades" else "trades"):
+        run.add_records([event(second, source) for second in (1, 3, 5)], source).end_batch()
+    result = run.run(flush=True)
+    pairs = [("k", (second, "trades"), (second, "quotes")) for second in (1, 3, 5)]
+    for what in ("as_of", "soon", "pairs"):
+        assert joined(result.records("results"), what) == pairs
+    assert result.late == []
+
+
 class FailingMatch(JoinsOfEachKind):
     """Overrides a callback, which fails for one trade."""
 

@@ -20,6 +20,7 @@ from amadou_plugins.windows import (
     TumblingWindow,
     Window,
     WindowSpec,
+    windowed,
 )
 from amadou_runtime import TestResult, TestRun
 
@@ -566,3 +567,94 @@ def test_a_failing_result_of_an_aggregate_is_a_dead_letter_and_other_windows_clo
     (dead_letter,) = result.dead_letters
     assert (dead_letter.key, dead_letter.error, dead_letter.timestamp) == ("k", "Mistake: two", at(10))
     assert result.keys() == []
+
+
+class EndsAtEvents(Recorded):
+    """Has windows whose ends are inclusive."""
+
+    plain = SessionWindow(5 * SECOND)
+    bounded = SessionWindow(5 * SECOND, max_duration=100 * SECOND)
+    few = SessionWindow(5 * SECOND, max_active=3)
+    unstored = SessionWindow(5 * SECOND, storage="memory")
+    sliding = SlidingWindow(5 * SECOND)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        for window in (self.plain, self.bounded, self.few, self.unstored, self.sliding):
+            window.add(subject, event)
+
+    @plain.on_close
+    def plain_closed(self, subject: Subject, window: Window, count: int) -> None:
+        self.record("plain", subject, window, count)
+
+    @bounded.on_close
+    def bounded_closed(self, subject: Subject, window: Window, count: int) -> None:
+        self.record("bounded", subject, window, count)
+
+    @few.on_close
+    def few_closed(self, subject: Subject, window: Window, count: int) -> None:
+        self.record("few", subject, window, count)
+
+    @unstored.on_close
+    def unstored_closed(self, subject: Subject, window: Window, count: int) -> None:
+        self.record("unstored", subject, window, count)
+
+    @sliding.on_close
+    def slid(self, subject: Subject, window: Window, count: int) -> None:
+        self.record("sliding", subject, window, count)
+
+
+@pytest.mark.parametrize("size", [4, 7, 36])
+@pytest.mark.rule(13, 21)
+def test_an_event_at_the_watermark_is_in_the_windows_that_end_there(test_run: MakeRun, size: int) -> None:
+    events = [event(second, None, key) for second in range(0, 60, 5) for key in ("a", "b", "c")]
+    run = test_run(job(EndsAtEvents()))
+    for start in range(0, len(events), size):
+        run.add_records(events[start : start + size]).end_batch()
+    result = run.run(flush=True)
+    for what in ("plain", "bounded", "few", "unstored"):
+        sessions = [record[1:] for record in result.records("results") if record[0] == what]
+        assert sorted(sessions) == [(key, 0, 60, False, 12) for key in "abc"]
+    slid = [record[1:] for record in result.records("results") if record[0] == "sliding"]
+    ends = [(key, second - 5, second, False, 1 if second == 0 else 2) for key in "abc" for second in range(0, 60, 5)]
+    assert sorted(slid) == ends
+    assert (result.counters, result.late) == ({}, [])
+
+
+@pytest.mark.rule(13, 21)
+def test_the_events_of_a_sliding_window_at_one_time_can_come_in_several_batches(test_run: MakeRun) -> None:
+    run = test_run(job(EndsAtEvents())).add_record(event(1)).end_batch()
+    run.add_records([event(1), event(2)]).end_batch().add_records([event(2), event(3)])
+    slid = [record for record in run.run(flush=True).records("results") if record[0] == "sliding"]
+    assert [(record[3], record[5]) for record in slid] == [(1, 2), (1, 2), (2, 4), (2, 4), (3, 5)]
+
+
+@pytest.mark.parametrize("kind", [SessionWindow, SlidingWindow])
+@pytest.mark.rule(13, 21)
+def test_an_event_at_the_watermark_is_in_the_window_of_windowed(test_run: MakeRun, kind: Any) -> None:
+    handler = windowed(key="k", timestamp="t", window=kind(5 * SECOND))
+    run = test_run(Job("windowed", handler, {"in": MemorySource()}, {"results": MemorySink()}))
+    run.add_records([{"k": "a", "t": at(10)}, {"k": "b", "t": at(15)}]).end_batch().add_record({"k": "a", "t": at(15)})
+    values = [(result.key, result.value) for result in run.run(flush=True).records("results")]
+    assert sorted(values) == ([("a", 2), ("b", 1)] if kind is SessionWindow else [("a", 1), ("a", 2), ("b", 1)])
+
+
+@pytest.mark.parametrize(("second", "near"), [(1.001, True), (3, True), (5, True), (0.5, False)])
+@pytest.mark.rule(13)
+def test_a_late_event_opens_a_session_near_a_closed_one_and_is_counted(
+    test_run: MakeRun, second: float, near: bool
+) -> None:
+    class Sessions(Recorded):
+        window = SessionWindow(5 * SECOND)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.window.add(subject, event)
+
+        @window.on_close
+        def closed(self, subject: Subject, window: Window, count: int) -> None:
+            self.record("closed", subject, window, count)
+
+    run = test_run(job(Sessions())).add_record(event(0)).add_watermark(at(6)).add_record(event(second))
+    result = run.run(flush=True)
+    opened = [(second, round(second + 5, 6))] if near else []
+    assert [record[2:4] for record in result.records("results")] == [(0, 5), *opened]
+    assert result.counters == ({"window.late_sessions": 1} if near else {"window.late": 1})
