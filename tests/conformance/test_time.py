@@ -169,6 +169,22 @@ def test_a_source_with_filtered_records_alone_has_a_watermark(test_run: MakeRun)
     assert (result.watermark, result.keys()) == (at(7), [])
 
 
+@pytest.mark.parametrize("nothing", [None, []])
+@pytest.mark.rule(3)
+def test_a_source_that_brings_only_records_without_a_time_becomes_idle(test_run: MakeRun, nothing: Any) -> None:
+    class Dropping(Recorder):
+        def key_event(self, record: KeyedEvent[Any]) -> Any:
+            return nothing if record.value == "no" else record
+
+    run = test_run(job(Dropping(), "busy", "filtered", idle_timeout=5))
+    run.add_record(event(0), "filtered").add_record(event(0), "busy").end_batch()
+    reached = []
+    for second in range(1, 8):
+        run.advance_processing_time(SECOND).add_record(event(second, "no"), "filtered")
+        reached.append(run.add_record(event(second), "busy").end_batch().run().watermark)
+    assert reached == [at(0)] * 4 + [at(5), at(6), at(7)]
+
+
 @pytest.mark.rule(4)
 def test_the_time_of_a_filtered_record_can_be_too_far_ahead(test_run: MakeRun) -> None:
     run = test_run(job(Filtering(), "in", max_ahead=60, on_error="dead_letter"), processing_time=at(0))
@@ -206,6 +222,13 @@ def test_a_watermark_of_a_test_run_counts_for_every_source(test_run: MakeRun) ->
     assert run.run().watermark == at(7)
     assert run.add_record(event(20), source="busy").end_batch().run().watermark == at(7)
     assert run.add_watermark(at(9)).run().watermark == at(9)
+
+
+@pytest.mark.rule(2)
+def test_a_test_run_advances_the_watermark_to_at_least_a_time(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder())).add_record(event(108))
+    assert run.add_watermark(at(100)).run().watermark == at(108)
+    assert run.add_watermark(at(110)).run().watermark == at(110)
 
 
 @pytest.mark.rule(2)
