@@ -1,18 +1,22 @@
 """Pages of the docs name files, definitions and options that exist."""
 
 import ast
+import importlib
 import json
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.browser import SCHEMES
 from tests.commands import output
+from tests.conformance.handlers import START
 from tests.console_runs import ADDRESSES, image_of
 
 from amadou.spark_versions import OLDEST
+from amadou_runtime import TestRun
 
 ROOT = Path(__file__).parents[1]
 HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
@@ -153,3 +157,23 @@ def test_the_docs_name_the_oldest_version_of_spark_that_amadou_supports() -> Non
     text = (ROOT / "docs" / "running.md").read_text()
     assert f"pyspark is older than {oldest}," in text
     assert f"amadou runs on Spark {oldest} " in text
+
+
+def test_a_click_that_arrives_late_does_not_change_the_ranking_on_the_page_about_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "stages.md").read_text()
+    [code] = [
+        block
+        for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        if "# ranking.py" in block
+    ]
+    (tmp_path / "ranking.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = TestRun(importlib.import_module("ranking").job)
+    for second in (6, 12, 330):
+        run.add_record({"page": "/a", "time": START + timedelta(seconds=second)}, "clicks")
+    run.end_batch().add_record({"page": "/a", "time": START + timedelta(seconds=18)}, "clicks")
+    result = run.run(flush=True)
+    assert (result.records("top"), result.dropped) == ([[("/a", 2)], [("/a", 1)]], 1)
+    assert [result.stage(name).keys() for name in ("views", "top")] == [[], []]

@@ -405,6 +405,49 @@ def test_windows_of_one_stage_feed_windows_of_the_next_stage(test_run: MakeRun) 
     assert all(isinstance(each.value, WindowResult) for each in result.events("pages"))
 
 
+class AfterLateness(EventHandler):
+    """Sends the count of each window, which closes five seconds after its end."""
+
+    out = SinkSpec(SentNumber)
+    window = TumblingWindow(timedelta(seconds=10), allowed_lateness=timedelta(seconds=5))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Any, count: int) -> None:
+        self.out.collect(subject, SentNumber(window.end, count))
+
+
+class InItsOwnWindow(Handler):
+    totals = SinkSpec(tuple)
+    window = TumblingWindow(timedelta(seconds=60), Sum(lambda event: event.value.number))
+
+    def key_event(self, record: SentNumber) -> KeyedEvent[Any]:
+        return KeyedEvent("all", record.key - timedelta(microseconds=1), record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Any, total: int) -> None:
+        self.totals.collect(subject, (window.start, total))
+
+
+@pytest.mark.parametrize(("delay", "first", "dropped"), [(0, 4, 1), (5, 5, 0)])
+def test_a_watermark_delay_of_the_lateness_keeps_the_results_of_windows_punctual(
+    test_run: MakeRun, delay: int, first: int, dropped: int
+) -> None:
+    fed = {"fed": FromPort("first", "out")}
+    second = Stage(InItsOwnWindow(), fed, {"totals": MemorySink()}, watermark_delay={"fed": delay})
+    test = test_run(Job("late", stages={"first": Stage(AfterLateness(), {"in": MemorySource()}), "second": second}))
+    for each in (1, 12, 25, 40, 58, 61, 63, 66, 90):
+        test.add_record(event(each), "in").end_batch()
+    result = test.run(flush=True)
+    assert result.records("totals") == [(at(0), first), (at(60), 4)]
+    assert (result.dropped, result.counters) == (dropped, {"second.window.late": 1} if dropped else {})
+
+
 class AllPages(Handler):
     totals = SinkSpec(tuple)
 
