@@ -9,7 +9,17 @@ from attrs import frozen
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, START, EventHandler, Mistake, at, event, job
 
-from amadou import Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou import (
+    Job,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    ReferenceChange,
+    ReferenceSpec,
+    SinkSpec,
+    Subject,
+    ValueSpec,
+)
 from amadou.errors import AmadouError, CallbackError
 from amadou_plugins.aggregates import Collect, Count, Last, Max, Mean, Reduce
 from amadou_plugins.windows import (
@@ -658,3 +668,36 @@ def test_a_late_event_opens_a_session_near_a_closed_one_and_is_counted(
     opened = [(second, round(second + 5, 6))] if near else []
     assert [record[2:4] for record in result.records("results")] == [(0, 5), *opened]
     assert result.counters == ({"window.late_sessions": 1} if near else {"window.late": 1})
+
+
+class AddsNotifications(Recorded):
+    """Adds notifications of a changed reference to windows, which expire soon after they close."""
+
+    limits = ReferenceSpec(str, int, source="limits")
+    window = TumblingWindow(10 * SECOND, ttl=12 * SECOND)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.limits.watch(subject)
+        self.window.add(subject, event)
+
+    def on_reference_changed(self, subject: Subject, change: ReferenceChange) -> None:
+        self.window.add(subject, KeyedEvent(subject.key, change.timestamp))
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Window, count: int) -> None:
+        self.record("closed", subject, window, count)
+
+
+@pytest.mark.rule(16)
+@pytest.mark.parametrize("is_notified", [False, True], ids=["without an update", "with an update"])
+def test_a_window_closes_with_its_result_if_a_callback_adds_to_another_after_its_ttl(
+    test_run: MakeRun, is_notified: bool
+) -> None:
+    sources = {"in": MemorySource(), "limits": MemorySource()}
+    run = test_run(Job("limits", AddsNotifications(), sources, {"results": MemorySink()}))
+    run.add_record(event(1), "in").end_batch().add_record(event(50, key="other"), "in").end_batch()
+    if is_notified:
+        run.add_record(event(55, 1, "DE"), "limits")
+    result = run.end_batch().run()
+    assert result.records("results") == [("closed", "k", 0, 10, False, 1)]
+    assert result.counters == {}
