@@ -24,6 +24,7 @@ from amadou_runtime.testing.source_code import SourceCode, comments
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 CODE = '"""+str(sys.modules.setdefault("injected", sys))+"""'
+STATEMENT = "import sys; sys.modules['injected'] = sys"
 ODD = [
     CODE,
     f"\n{CODE[3:-3]}\n",
@@ -35,6 +36,10 @@ ODD = [
     "\x00",
     "\x0c",
     "\u2028x",
+    f"#coding: raw_unicode_escape \\u000a{STATEMENT}\\u000a#",
+    f"#coding: unicode_escape \\n{STATEMENT}\\n#",
+    "#coding: utf-7",
+    "vim: set fileencoding=utf-7",
     "\\",
     "nan",
     "#",
@@ -57,7 +62,7 @@ job = Job("words", Words(), {"in": MemorySource()}, {"dead_letters": MemorySink(
 
 def shape(source: str) -> str:
     """Return what a test does, without its texts and its name."""
-    tree = ast.parse(source)
+    tree = ast.parse(source.encode())
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node.value = ""
@@ -102,7 +107,8 @@ def test_a_test_from_a_dead_letter_is_the_same_for_any_text(key: str, text: str)
 def test_a_test_with_odd_text_runs_nothing_else(text: str) -> None:
     for source in (for_key(text, text, text), for_letter(text, text)):
         names: dict[str, Any] = {"__name__": "reproduced", "__file__": __file__}
-        exec(compile(source.replace("from job import job", f"from {__name__} import job"), "test.py", "exec"), names)
+        of_module = source.replace("from job import job", f"from {__name__} import job")
+        exec(compile(of_module.encode(), "test.py", "exec"), names)
         assert [name for name in names if name.startswith("test_")]
     assert "injected" not in sys.modules
 

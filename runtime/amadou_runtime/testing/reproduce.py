@@ -25,6 +25,10 @@ from amadou_runtime.core.stages import stage_named
 from amadou_runtime.savepoint.block import Block
 from amadou_runtime.testing.source_code import SourceCode, comments, identifier
 
+_BEGIN = ["# -*- coding: utf-8 -*-", ""]
+"""The first two lines of a file. In these lines, Python and editors look for an encoding, which must not be one that
+text from data names: in some encodings, a comment or a literal can become code.
+"""
 _FRAME = re.compile(r'File "(.+)", line (\d+)')
 
 
@@ -259,10 +263,10 @@ def _file(heading: str, tests: list[str], target: str, output: Path, source: Sou
         path = ["import sys", "from pathlib import Path", ""]
         path += [f"sys.path.insert(0, str(Path(__file__).resolve().parent / {directory!r}))", ""]
     source.need(module, name, "job")
-    lines = [*comments(heading), "", *path, *source.imports(), "", ""]
+    lines = [*_BEGIN, *comments(heading), "", *path, *source.imports(), "", ""]
     text = "\n".join([*lines, "\n\n\n".join([*source.helpers(), *tests]), ""])
     try:
-        compile(text, str(output), "exec")
+        compile(text.encode(), str(output), "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise LoadError(
             target, f"a value or class has no form as Python code ({error}): write the test by hand"
