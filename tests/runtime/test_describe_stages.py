@@ -14,6 +14,8 @@ from amadou_runtime.command.describe import describe
 from amadou_runtime.command.progress_display import progress_line
 from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.progress import Progress
+from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep
+from amadou_runtime.spark.files import LocalFiles
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -85,16 +87,21 @@ def test_describe_shows_the_tables_of_each_stage_and_the_parameters_of_the_job()
     assert shown.count("Parameters") == 1
 
 
-def test_describe_shows_the_progress_of_each_stage(tmp_path: Path) -> None:
+def test_describe_shows_the_progress_of_each_stage_after_a_batch_with_the_number_that_the_run_reported(
+    tmp_path: Path,
+) -> None:
+    metadata = CheckpointMetadata("top-pages", "0a", 1, 1, "log", {}, [], batches_before=9, stages=["views", "top"])
+    keep(LocalFiles(str(tmp_path), tmp_path), metadata)
     (tmp_path / "clock").mkdir()
     partition = {"source": "clicks", "partition": "", "newest": "noon", "lag": 3, "age": None, "holds_back": True}
     status = [7, 4, 5, 2048, 0, None, {}]
     stages = {"views": {"ranges": {"0": status}, "partitions": [partition]}, "top": {"ranges": {}, "partitions": []}}
     (tmp_path / "clock" / "4").write_text(json.dumps({"stages": stages}))
     shown = described(top_pages(MemorySource(())), tmp_path)
-    rows = [line.split() for line in shown.partition("Stored state after batch 4")[2].splitlines()]
+    rows = [line.split() for line in shown.partition("Stored state after batch 13")[2].splitlines()]
     assert ["views", "7", "5", "2.0", "KiB", "4"] in rows
     assert ["top", "0", "0", "0", "B", "0"] in rows
+    assert "Sources after batch 13" in shown
     assert ["views.clicks", "noon", "3"] in [row[:3] for row in rows]
 
 

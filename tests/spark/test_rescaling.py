@@ -214,6 +214,11 @@ def test_the_commands_say_what_they_did_and_the_job_has_to_fit(place: Place) -> 
     savepoint.verify()
     after = CheckpointState(str(state), lambda: None)
     assert savepoint.manifest.batch == after.batch == number
+    (place.directory / "job.py").write_text(
+        f"from tests.spark.moving import job_of\njob = job_of('everything', {{'a': {place.path('in/')!r}}}, 'out')\n"
+    )
+    described = output("describe", place.path("job.py"), "--checkpoint", str(state))
+    assert f"Stored state after batch {number}\n" in "\n".join(map(str.rstrip, described.splitlines())) + "\n"
     assert [batch for batch, _ in after.history("k1")] == [number]
     with pytest.raises(CheckpointError, match=r"key_groups is 4, but was 9 .* or run amadou rescale .* --key-groups 4"):
         place.run("state")

@@ -120,24 +120,29 @@ def _sources(job: Job) -> "Table":
 
 
 def _progress(checkpoint: str) -> list["Table"]:
+    from amadou_runtime.spark.checkpoint import read_metadata
     from amadou_runtime.spark.clock import CLOCK_DIRECTORY, read_clock
+    from amadou_runtime.spark.files import LocalFiles
 
     check_given(checkpoint, CheckpointError)
     if is_remote(checkpoint):
         why = f"amadou describe reads local checkpoints only: run amadou console {checkpoint}, which starts Spark"
         raise CheckpointError(checkpoint, why)
-    directory = Path(local_path(checkpoint), CLOCK_DIRECTORY)
+    files = LocalFiles(checkpoint, Path(local_path(checkpoint)))
+    directory = files.directory / CLOCK_DIRECTORY
     try:
         done = max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=None)
         if done is None:
             return [_partitions(None, ())]
         stages = read_clock((directory / str(done)).read_text())
+        batch = done + read_metadata(files).batches_before
         partitions = [
             {**each, "source": qualified(name, each["source"])}
             for name, of in stages.items()
             for each in of["partitions"]
         ]
-        return [_stored_state(done, {name: of["ranges"] for name, of in stages.items()}), _partitions(done, partitions)]
+        ranges = {name: of["ranges"] for name, of in stages.items()}
+        return [_stored_state(batch, ranges), _partitions(batch, partitions)]
     except FileNotFoundError:
         why = "this directory does not contain a run's checkpoint: check that the path is correct"
         raise CheckpointError(checkpoint, why) from None
@@ -145,14 +150,14 @@ def _progress(checkpoint: str) -> list["Table"]:
         raise CheckpointError(checkpoint, f"its progress cannot be read: check the files ({error})") from error
 
 
-def _stored_state(done: int, stored: Mapping[str, Mapping[str, Sequence[Any]]]) -> "Table":
+def _stored_state(batch: int, stored: Mapping[str, Mapping[str, Sequence[Any]]]) -> "Table":
     """
     :param stored: the statuses of the key ranges, by stage
     """
     from amadou_runtime.spark.key_range import RangeStatus
 
     columns = ([] if "" in stored else ["stage"]) + ["keys", "entries", "size", "timers pending"]
-    table = _table(f"Stored state after batch {done}", *columns)
+    table = _table(f"Stored state after batch {batch}", *columns)
     for stage, statuses in stored.items():
         ranges = [RangeStatus(*status) for status in statuses.values()]
         table.add_row(
@@ -165,8 +170,8 @@ def _stored_state(done: int, stored: Mapping[str, Mapping[str, Sequence[Any]]]) 
     return table
 
 
-def _partitions(done: int | None, partitions: Iterable[Mapping[str, Any]]) -> "Table":
-    table = _table(f"Sources after batch {done}", "source", "partition", "newest event", "records behind", "age", "")
+def _partitions(batch: int | None, partitions: Iterable[Mapping[str, Any]]) -> "Table":
+    table = _table(f"Sources after batch {batch}", "source", "partition", "newest event", "records behind", "age", "")
     for each in partitions:
         cells = (each[name] for name in ("source", "partition", "newest", "lag", "age"))
         table.add_row(
