@@ -6,12 +6,16 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from amadou import DependencyChange, DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
+from amadou import BatchReport, DependencyChange, DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
 from amadou.errors import CallbackError, TooManyHeldError
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun, start
+from amadou_runtime.spark.files import LocalFiles
+from amadou_runtime.spark.history import read_history
+from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.spark
 
@@ -122,3 +126,24 @@ def test_runs_that_fail_and_are_resumed_have_the_outputs_of_a_test_run(spark: An
     assert not any(is_late for *_, is_late in lines(tmp_path, "seen"))
     assert lines(tmp_path, "notices") == sorted(expected.records("notices"))
     assert len(lines(tmp_path, "notices")) == 4
+
+
+class Numbers(Enrich):
+    def notify(self, kind: str, change: DependencyChange) -> None:
+        self.notices.collect(change.subject, f"{kind} {change.since_batch} {change.reached_batch}")
+
+
+@pytest.mark.needs_spark(4)
+def test_callbacks_of_dependencies_get_the_reported_numbers_of_batches_after_a_checkpoint_is_rescaled(
+    spark: Any, tmp_path: Path
+) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    enrich = attrs.evolve(job(tmp_path), handler=Numbers())
+    bring(tmp_path, range(1))
+    process(spark, tmp_path, enrich)
+    rescale(spark, checkpoint, partitions=1)
+    bring(tmp_path, range(1, 2))
+    process(spark, tmp_path, enrich)
+    reported = read_history(LocalFiles(checkpoint, Path(checkpoint)))
+    first, last = (batch.number for batch in reported if isinstance(batch, BatchReport) and batch.counts.events)
+    assert lines(tmp_path, "notices") == [f"down {first} {last}"]

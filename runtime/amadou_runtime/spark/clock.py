@@ -31,7 +31,6 @@ from amadou_runtime.spark.timeouts import WakeUp
 
 CLOCK_DIRECTORY = "clock"
 _PROPERTY = "amadou.time"
-_BATCH = "amadou.batch"
 
 
 def last_commit(files: Files) -> int | None:
@@ -48,7 +47,8 @@ def commits(files: Files) -> list[int]:
 class BatchTime:
     """A stage's watermark and processing time in a batch.
 
-    :param number: the batch's number
+    :param number: Spark's number of the batch
+    :param reported: the batch's number in reports, logs, sinks and callbacks
     :param watermark: the stage's watermark in microseconds; `None` before the first watermark
     :param now: the processing time at which the batch began, in microseconds since 1970
     :param dependency_state: the `Decision.state` of the previous batch
@@ -57,6 +57,7 @@ class BatchTime:
     """
 
     number: int
+    reported: int
     watermark: int | None
     now: int
     dependency_state: bytes | None = None
@@ -71,14 +72,10 @@ class BatchTime:
     """The names of the files with dead letters of rows of tables; see `reference_files`."""
 
     @staticmethod
-    def hand_to_tasks(times: "Mapping[str, BatchTime]", spark: Any, reported: int) -> None:
-        """Pass the times of a batch's stages, as a Spark local property, to the tasks that this thread starts.
-
-        :param reported: the batch's number in reports and logs
-        """
+    def hand_to_tasks(times: "Mapping[str, BatchTime]", spark: Any) -> None:
+        """Pass the times of a batch's stages, as a Spark local property, to the tasks that this thread starts."""
         fields = {stage: attrs.asdict(time) for stage, time in times.items()}
         spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(fields, default=bytes.hex))
-        spark.sparkContext.setLocalProperty(_BATCH, str(reported))
 
     @classmethod
     def of_task(cls, stage: str) -> "BatchTime":
@@ -86,8 +83,8 @@ class BatchTime:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        text, batch = (None if context is None else context.getLocalProperty(name) for name in (_PROPERTY, _BATCH))
-        if context is None or text is None or batch is None:
+        text = None if context is None else context.getLocalProperty(_PROPERTY)
+        if context is None or text is None:
             raise RunError("Spark did not pass the watermark to its tasks: do not set PYSPARK_PIN_THREAD=false")
         fields = json.loads(text)[stage]
         end = fields["before_end"]
@@ -98,7 +95,7 @@ class BatchTime:
         time = cls(**fields | decoded)
         if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task received the watermark of batch {time.number}, but belongs to a different batch")
-        log_batch(int(batch))
+        log_batch(time.reported)
         return time
 
 
@@ -239,6 +236,7 @@ class RunClock:
         return {
             stage: BatchTime(
                 number,
+                number + self._batches_before,
                 clock.progress.watermark,
                 self._now,
                 clock.progress.dependency_state,

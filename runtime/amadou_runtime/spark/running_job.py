@@ -379,7 +379,7 @@ class RunningJob:
 
     def _processed(self, frame: Any, reported: int, times: Mapping[str, BatchTime]) -> dict[str, Summary]:
         """Process a batch and write its outputs on Spark. Return the batch's results by stage."""
-        BatchTime.hand_to_tasks(times, frame.sparkSession, reported)
+        BatchTime.hand_to_tasks(times, frame.sparkSession)
         try:
             rows = frame.collect()
         except Exception as error:  # any error from Spark
@@ -412,7 +412,7 @@ class RunningJob:
         for name, stage in self._job.by_stage.items():
             result, progress = results[name], self._clock.stages[name]
             before = times[name].dependency_state
-            decision = evaluate(stage, before, newest_of(result.newest), result.oldest, number)
+            decision = evaluate(stage, before, newest_of(result.newest), result.oldest, reported)
             ranges = {**progress.ranges, **result.ranges}
             with errors_of_stage(name):
                 log_changes(stage, decision.changes)

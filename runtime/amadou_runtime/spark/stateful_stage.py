@@ -140,8 +140,8 @@ class StatefulStage:
     ) -> Evaluation:
         """Determine which sources are down. All key ranges do this, but only the first range calls the handler."""
         if number == range_numbers(self.payload.ranges)[0]:
-            return worker.operator.evaluate(time.dependency_state, newest, oldest, time.number, time.watermark)
-        return Evaluation(evaluate(worker.job, time.dependency_state, newest, oldest, time.number), {}, {})
+            return worker.operator.evaluate(time.dependency_state, newest, oldest, time.reported, time.watermark)
+        return Evaluation(evaluate(worker.job, time.dependency_state, newest, oldest, time.reported), {}, {})
 
 
 def results_of(rows: Iterable[tuple[int, bytes]]) -> Any:

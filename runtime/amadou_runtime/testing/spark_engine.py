@@ -49,7 +49,7 @@ class _ScriptClock:
     def begin(self, number: int) -> dict[str, BatchTime]:
         return {
             stage: BatchTime(
-                number, progress.watermark, self.now, progress.dependency_state, before_end=progress.before_end
+                number, number, progress.watermark, self.now, progress.dependency_state, before_end=progress.before_end
             )
             for stage, progress in self.stages.items()
         }
