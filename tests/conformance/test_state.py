@@ -1,5 +1,6 @@
 """State: reads and writes, keys, time to live."""
 
+import math
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -26,6 +27,7 @@ from amadou import (
     Job,
     Key,
     KeyedEvent,
+    MapSpec,
     MemorySink,
     MemorySource,
     ReferenceChange,
@@ -34,6 +36,7 @@ from amadou import (
     Subject,
     ValueSpec,
 )
+from amadou.errors import CallbackError
 from amadou_plugins.aggregates import Collect, Count, RunningSpec
 from amadou_plugins.joins import AsOfJoin, LatestJoin
 from amadou_plugins.windows import CountWindow, Window
@@ -90,6 +93,40 @@ def test_a_map_entry_changed_in_place_is_not_stored(test_run: MakeRun) -> None:
 def test_changes_by_methods_of_a_map_are_stored(test_run: MakeRun) -> None:
     result = results_of(test_run, ["use_methods", "collect_lists"], ["collect_lists"])
     assert result.records("results") == [{"c": [3], "d": [4]}] * 2
+
+
+class CountsKeys(EventHandler):
+    numbers = MapSpec(float, int)
+    anything = MapSpec(Any, int)
+    seen = SinkSpec(list[Any])
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        for entries in (self.numbers.state_for(subject), self.anything.state_for(subject)):
+            for key in event.value:
+                entries[key] = entries.get(key, 0) + 1
+            self.seen.collect(subject, [(repr(key), count) for key, count in entries.items()])
+
+
+@pytest.mark.on_spark("values travel")
+@pytest.mark.rule(25)
+def test_keys_of_a_map_are_one_key_if_they_are_equal_values_of_its_type(test_run: MakeRun) -> None:
+    run = test_run(job(CountsKeys()))
+    for keys in ([1, True, 1.0, -0.0], [1.0, True, 0.0]):
+        run.add_record(event(0, keys)).end_batch()
+    assert run.run().records("seen") == [
+        [("1.0", 3), ("0.0", 1)],
+        [("1", 1), ("True", 1), ("1.0", 1), ("0.0", 1)],
+        [("1.0", 5), ("0.0", 2)],
+        [("1", 1), ("True", 2), ("1.0", 2), ("0.0", 2)],
+    ]
+
+
+@pytest.mark.on_spark("errors of workers")
+@pytest.mark.rule(25)
+def test_nan_cannot_be_a_key_of_a_map(test_run: MakeRun) -> None:
+    run = test_run(job(CountsKeys())).add_record(event(0, [math.nan]))
+    with pytest.raises(CallbackError, match=r"numbers: cannot store nan .*: NaN cannot be a key"):
+        run.run()
 
 
 @pytest.mark.rule(14)
