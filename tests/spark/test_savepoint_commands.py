@@ -223,7 +223,10 @@ def test_the_command_asks_the_run_that_uses_the_checkpoint(place: Place, spark: 
 
 
 @pytest.mark.needs_spark(4)
-def test_a_run_takes_savepoints_at_intervals_and_removes_older_ones(saved: Place, spark: Any, tmp_path: Path) -> None:
+def test_a_run_takes_savepoints_at_intervals_and_removes_older_ones(
+    saved: Place, spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "amadou")
     files = LocalFiles(saved.path("first"), Path(saved.path("first")))
     service = SavepointService(spark, files, "my job", Schedule(str(tmp_path / "taken"), timedelta(0), 2))
     others = {"my-job-29990101T000000Z", "my-job-20250101T000000Z.copy", "other-my-job-20250101T000000Z"}
@@ -246,7 +249,9 @@ def test_a_run_takes_savepoints_at_intervals_and_removes_older_ones(saved: Place
     assert not (tmp_path / "asked").exists()
     by_signal.ask()
     by_signal.wait()  # as at the end of a run
-    assert len(list((tmp_path / "asked").iterdir())) == 1
+    (asked,) = (tmp_path / "asked").iterdir()
+    for path in (*(tmp_path / "taken" / name for name in names), asked):
+        assert f"job my job: wrote the savepoint {path} (batch {Savepoint(path).batch})" in caplog.text
 
 
 @pytest.mark.parametrize("checkpoint", ["/data/state", "file:/data/state", "file:///data/state"])
