@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import amadou
 from tests.stored.cases import CASES, FORMS, KEYS
 from tests.stored.fixture import FORMATS, Fixture, Place, in_order, rows_in
 from tests.stored.jobs.kinds import ALL_AGGREGATES, kinds_job
 
 from amadou_plugins import aggregates, joins, windows
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep
+from amadou_runtime.spark.files import LocalFiles
 
 FIXTURES = [Fixture(directory, case) for directory in FORMATS for case in CASES.values()]
 STORED = [(fixture, store) for fixture in FIXTURES if fixture.archive.exists() for store in fixture.case.stores]
@@ -71,6 +74,26 @@ def test_the_job_with_every_kind_of_state_has_every_kind_of_window_join_and_aggr
     used = {*map(type, ALL_AGGREGATES.values()), aggregates.Quantiles}  # the latter is in the job `sketches`
     assert components >= subclasses_in(windows, windows.WindowSpec) | subclasses_in(joins, joins.JoinSpec)
     assert used >= subclasses_in(aggregates, aggregates.Aggregate) - {aggregates.CompositeAggregate}
+
+
+@pytest.mark.parametrize("format_", [3, 5])
+@pytest.mark.parametrize(
+    "command", [("state", "show", "state", "k"), ("state", "keys", "state"), ("savepoint", "state", "new")]
+)
+def test_a_checkpoint_of_a_format_that_this_version_does_not_read_says_what_to_do(
+    format_: int, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "state").mkdir()
+    keep(LocalFiles("state", tmp_path / "state"), CheckpointMetadata("job", "0a", 1, 1, "groups", {}, []))
+    metadata = tmp_path / "state" / "amadou.json"
+    metadata.write_text(metadata.read_text().replace('"format": 4', f'"format": {format_}'))
+    done = amadou(*command)
+    assert (done.exit_code, "Traceback" in done.output) == (1, False)
+    shown = " ".join(done.output.split())
+    assert (
+        "amadou.json has a different format: use the release of amadou that stored the state, or start with a" in shown
+    )
 
 
 def subclasses_in(package: Any, base: type) -> set[type]:
