@@ -148,6 +148,9 @@ class States(Handler):
         assert_type(self.by_name.state_for(subject).get("a", None), int | None)
         assert_type(self.by_name.state_for(subject).get("a", 0), int)
         assert_type(self.by_name.state_for(subject).get("a", "none"), int | str)
+        assert_type(self.by_name.state_for(subject).pop("a"), int)
+        assert_type(self.by_name.state_for(subject).pop("a", None), int | None)
+        assert_type(self.by_name.state_for(subject).pop("a", 0), int)
         assert_type(self.views.state_for(subject), ListState[View])
         assert_type(self.texts.state_for(subject), ListState[str | None])
         self.last.state_for(subject).value = event.timestamp
