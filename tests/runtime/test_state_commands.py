@@ -425,6 +425,16 @@ def test_the_error_for_a_row_that_cannot_be_imported_names_the_problem(shop: Pat
     assert not (shop / "imported").exists()
 
 
+@pytest.mark.parametrize(
+    ("fields", "what"), [({"spec": "last", "value": None}, "last"), ({"timers": []}, "the timers")]
+)
+def test_two_rows_for_the_same_state_are_an_error(shop: Path, fields: dict[str, Any], what: str) -> None:
+    done = imported(shop, lambda _: [{"key": key, **fields} for key in ("a", "b", "a")], "--into", "savepoint")
+    assert done.exit_code == 1
+    assert f"rows 1 and 3 both have {what} of the key 'a': leave out one of them" in " ".join(done.stderr.split())
+    assert not (shop / "imported").exists()
+
+
 def test_files_and_options_of_import_are_checked(shop: Path) -> None:
     (shop / "bad.jsonl").write_text("{\n")
     (shop / "bad.parquet").write_text("{\n")

@@ -1,5 +1,6 @@
 """`amadou savepoint` and starts from savepoints: of running jobs, with mistakes, and killed in the middle."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -19,6 +20,8 @@ from tests.waits import wait_for
 
 from amadou.errors import CheckpointError, RunError, SavepointError
 from amadou_runtime import _run, run, start
+from amadou_runtime.savepoint.job_savepoint import JobSavepoint
+from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark import lease
 from amadou_runtime.spark.files import LocalFiles
@@ -138,6 +141,20 @@ def test_a_damaged_savepoint_is_not_loaded(saved: Place) -> None:
     path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
     with pytest.raises(RunError, match=r"\.blocks is damaged or incomplete \(the checksum of the block at 0"):
         saved.run("second", from_savepoint=saved.path("savepoint"))
+
+
+@pytest.mark.needs_spark(4)
+@pytest.mark.parametrize("name", ["amadou.json", "offsets/5", "commits/0"])
+def test_a_savepoint_cannot_replace_other_files_of_the_new_checkpoint(name: str, saved: Place) -> None:
+    savepoint = Path(saved.path("savepoint"))
+    (savepoint / name).parent.mkdir(exist_ok=True)
+    (savepoint / name).write_bytes(b"{}")
+    info = FileInfo(name, 2, hashlib.sha256(b"{}").hexdigest())
+    manifest = JobSavepoint(savepoint).manifest
+    (savepoint / MANIFEST).write_text(evolve(manifest, files=[*manifest.files, info]).to_json())
+    with pytest.raises(SavepointError, match=rf"'{name}' is not a file of a source"):
+        saved.run("second", from_savepoint=str(savepoint))
+    assert not Path(saved.path("second"), name).exists()
 
 
 @pytest.mark.needs_spark(4)

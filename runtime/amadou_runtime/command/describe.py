@@ -133,7 +133,7 @@ def _progress(checkpoint: str) -> list["Table"]:
     try:
         done = max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=None)
         if done is None:
-            return [_partitions(None, ())]
+            return []
         stages = read_clock((directory / str(done)).read_text())
         batch = done + read_metadata(files).batches_before
         partitions = [
@@ -170,7 +170,7 @@ def _stored_state(batch: int, stored: Mapping[str, Mapping[str, Sequence[Any]]])
     return table
 
 
-def _partitions(batch: int | None, partitions: Iterable[Mapping[str, Any]]) -> "Table":
+def _partitions(batch: int, partitions: Iterable[Mapping[str, Any]]) -> "Table":
     table = _table(f"Sources after batch {batch}", "source", "partition", "newest event", "records behind", "age", "")
     for each in partitions:
         cells = (each[name] for name in ("source", "partition", "newest", "lag", "age"))

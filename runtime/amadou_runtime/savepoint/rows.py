@@ -112,7 +112,7 @@ class Importer:
             with the value `None` removes the state
         :param watermark: the watermark of the savepoint; `None` for that of the base
         :param directory: see `complete`
-        :raises RowError: a row cannot be read
+        :raises RowError: a row cannot be read, or two rows are for the same state
         :raises SavepointError: the base is damaged
         """
         with tempfile.TemporaryDirectory(prefix="amadou-import-") as parts:
@@ -120,7 +120,7 @@ class Importer:
             return complete(directory, self._progress(watermark), *written)
 
     def _divided(self, rows: Iterable[Mapping[str, Any]], directory: Path) -> dict[int, Path]:
-        """Check rows, and write them to files, one for each `_part` of the key groups, with the number of the group."""
+        """Check rows, and write them to a file for each `_part` of the key groups, with numbers of group and row."""
         paths: dict[int, Path] = {}
         with ExitStack() as stack:
             files: dict[int, IO[str]] = {}
@@ -135,7 +135,7 @@ class Importer:
                 if part not in files:
                     paths[part] = directory / str(part)
                     files[part] = stack.enter_context(paths[part].open("w", encoding="utf-8"))
-                files[part].write(f"{group} {json.dumps(row)}\n")
+                files[part].write(f"{group} {number} {json.dumps(row)}\n")
         return paths
 
     def _part(self, group: int) -> int:
@@ -202,10 +202,25 @@ class Importer:
                 group, waiting = waiting[1], next(stored, None)
             if number in places:
                 group = group or KeyGroup(PackedGroup(None))
-                for row in _rows_at(found[part], places[number]):
-                    self._apply(self._change(row), group)
+                for change in self._changes(_rows_at(found[part], places[number])):
+                    self._apply(change, group)
             if group is not None:
                 yield number, group
+
+    def _changes(self, rows: Iterable[tuple[int, Any]]) -> Iterator[_Change]:
+        """Yield the changes of numbered rows.
+
+        :raises RowError: two rows change the same, so that one of them would be lost
+        """
+        numbers: dict[tuple[Key, str | None], int] = {}
+        for number, row in rows:
+            change = self._change(row)
+            earlier = numbers.setdefault((change.key, change.spec), number)
+            if earlier != number:
+                what = "the timers" if change.spec is None else change.spec
+                key = shortened(repr(change.key), _SHOWN)
+                raise RowError(f"rows {earlier} and {number} both have {what} of the key {key}: leave out one of them")
+            yield change
 
     def _apply(self, change: _Change, group: KeyGroup) -> None:
         key, name = change.key, change.spec
@@ -267,13 +282,13 @@ def _places(path: Path) -> dict[int, list[int]]:
     return found
 
 
-def _rows_at(path: Path, places: Iterable[int]) -> Iterator[Any]:
-    """Yield the rows at some places in the file of a part."""
+def _rows_at(path: Path, places: Iterable[int]) -> Iterator[tuple[int, Any]]:
+    """Yield the rows at some places in the file of a part, with their numbers."""
     with path.open("rb") as lines:
         for place in places:
             lines.seek(place)
-            line = lines.readline()
-            yield json.loads(line[line.index(b" ") :])
+            _, number, row = lines.readline().split(b" ", 2)
+            yield int(number), json.loads(row)
 
 
 def _tag_of(tag: Any) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import attrs
 
 from amadou import Job
-from amadou.errors import AmadouError, CheckpointError, RunError
+from amadou.errors import AmadouError, CheckpointError, RunError, SavepointError
 from amadou.spark_versions import check_has_all
 from amadou.text import qualified
 from amadou_runtime.core.references import REFERENCES, is_reference
@@ -35,7 +35,7 @@ from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import load_references
 from amadou_runtime.spark.replay import REPLAY_DIRECTORY, replay_directory
 from amadou_runtime.spark.savepoints.remote import open_savepoint, received, savepoint_id, sent_path
-from amadou_runtime.spark.savepoints.writing import in_checkpoint
+from amadou_runtime.spark.savepoints.writing import MEMORY_DIRECTORY, SOURCE_DIRECTORIES, in_checkpoint
 from amadou_runtime.spark.session import partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
 from amadou_runtime.spark.spread import range_groups, range_numbers
@@ -154,12 +154,18 @@ def _is_made(spark: Any, files: Files, directory: str) -> bool:
 
 
 def _offsets(files: Files, job: Job, stage: str, savepoint: Savepoint) -> dict[str, Any]:
-    """Return the offsets at which the sources of a stage continue, by stream. Write the sources' files."""
+    """Return the offsets at which the sources of a stage continue, by stream. Write the sources' files.
+
+    :raises SavepointError: the savepoint lists a file that could replace another one of the checkpoint
+    """
     manifest = savepoint.manifest
     offsets: dict[str, Any] = {}
     for file in manifest.files:
         if is_reference(file.name):
             continue
+        if file.name.partition("/")[0] not in SOURCE_DIRECTORIES:
+            why = f"{file.name!r} is not a file of a source, so its manifest has been changed. Use another savepoint"
+            raise SavepointError(str(savepoint.directory), why)
         text = in_checkpoint(savepoint.text(file.name), files.checkpoint, stage)
         files.write(_in_stage(files, file.name, stage), text)
     if manifest.replay is not None:
@@ -181,7 +187,7 @@ def _in_stage(files: Files, file: str, stage: str) -> str:
     stream, _, name = rest.partition("/")
     if directory == REPLAY_DIRECTORY:
         return f"{replay_directory(stage)}/{rest}"
-    if directory != "sources":
+    if directory == MEMORY_DIRECTORY:
         return file
     here = replay_stream(stage) if stream == REPLAY_STREAM else stream_name(source_name(stream), stage)
     return f"{stream_log(files, here)}/{name}"

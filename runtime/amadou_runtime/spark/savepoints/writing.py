@@ -55,7 +55,10 @@ from amadou_runtime.spark.streams import (
 
 CHECKPOINT: Final = "{checkpoint}"
 """Stands for the checkpoint's directory in paths of files that sources keep there."""
-_MEMORY: Final = "memory"
+MEMORY_DIRECTORY: Final = "memory"
+_SOURCES: Final = "sources"
+SOURCE_DIRECTORIES: Final = frozenset({_SOURCES, MEMORY_DIRECTORY, REPLAY_DIRECTORY})
+"""The directories of a savepoint with files of sources and of replayed dead letters."""
 _RESULT = "file string, content binary"
 _CHUNK: Final = 4 << 20
 """Size in bytes of the pieces in which tasks send files to the driver."""
@@ -132,7 +135,7 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
         source: {
             "newest": newest_times(newest.get(source, {})),
             "offset": by_source.get(source),
-            "log": f"sources/{stream_name(source)}",
+            "log": f"{_SOURCES}/{stream_name(source)}",
         }
         for source in sorted({*newest, *by_source})
     }
@@ -200,9 +203,9 @@ def _source_files(files: Files, stage: str, logs: Mapping[str, str]) -> Iterator
             text = files.read(f"{log}/{name}")
             assert text is not None
             text = text.replace(f'"{here}/{replays}/', f'"{here}/{REPLAY_DIRECTORY}/')
-            yield f"sources/{saved}/{name}", text.replace(f'"{here}/', f'"{CHECKPOINT}/')
-    of_memory = (name for name in files.names(_MEMORY) if name.startswith(qualified(stage, "")))
-    directories = {replays: REPLAY_DIRECTORY, **{f"{_MEMORY}/{name}": f"{_MEMORY}/{name}" for name in of_memory}}
+            yield f"{_SOURCES}/{saved}/{name}", text.replace(f'"{here}/', f'"{CHECKPOINT}/')
+    of_memory = (name for name in files.names(MEMORY_DIRECTORY) if name.startswith(qualified(stage, "")))
+    directories = {replays: REPLAY_DIRECTORY} | {(of := f"{MEMORY_DIRECTORY}/{name}"): of for name in of_memory}
     for directory, saved in directories.items():
         for name in files.names(directory):
             text = files.read(f"{directory}/{name}")
