@@ -1,10 +1,13 @@
 """Text from data is never code in the tests that `amadou reproduce` writes."""
 
 import ast
+import re
 import sys
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import attrs
 import msgpack
@@ -12,7 +15,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amadou import DeadLetterReport, Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec
+from amadou import (
+    DeadLetterReport,
+    Handler,
+    Job,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    Secret,
+    Subject,
+    ValueSpec,
+    _secret,
+)
 from amadou.engine import StateTable, pack, unpack
 from amadou.errors import LoadError, StateDecodeError
 from amadou_runtime import TestRun
@@ -111,6 +125,37 @@ def test_a_test_with_odd_text_runs_nothing_else(text: str) -> None:
         exec(compile(of_module.encode(), "test.py", "exec"), names)
         assert [name for name in names if name.startswith("test_")]
     assert "injected" not in sys.modules
+
+
+SECRETS = ["test", "2025", "None", "datetime", "KeyedEvent", "sesame'", "'sesame"]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_hiding_a_secret_leaves_the_code_of_a_test_as_it_is(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_secret, "_revealing", set())
+    code = "+__import__('sys').modules.setdefault('injected', 1))#"
+    expected = shape(for_letter("key", code))
+    Secret(secret)
+    assert shape(for_letter(secret.strip("'"), code)) == expected
+    source = for_letter(f"my {secret}", f"{secret} and {secret}")
+    assert "key='my ***'" in source
+    assert "value='*** and ***'" in source
+
+
+def test_secrets_in_values_of_all_types_are_hidden() -> None:
+    number = Decimal("20250101.5")
+    values = ["a sesame", b"\xffsesame", 1234567, {"sesame": [number]}, UUID(int=7), 1, True, None, NOON]
+    source = SourceCode(lambda text: re.sub("sesame|1234567|20250101|0007|True|None", "***", text))
+    shown = ast.unparse(ast.parse(source.of(values)))
+    texts = "['a ***', b'\\xff***', '***', {'***': ['***.5']}, '00000000-0000-0000-0000-00000000***', 1, True, None, "
+    assert shown.startswith(texts)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\u2028"])
+def test_the_heading_has_one_line_so_that_it_cannot_name_requirements(end: str) -> None:
+    text = end.join(["", "# /// script", "/// script", 'dependencies = ["evil"]', "///", ""])
+    lines = for_key(text, text, "").splitlines()
+    assert sum(line.startswith("#") for line in lines) == 2
 
 
 def crafted(**parts: Any) -> DeadLetterReport:

@@ -150,14 +150,14 @@ def test_of_report(report: DeadLetterReport, job: Job, params: Mapping[str, str]
     }
     with readable(job.name, "the data of the dead letter cannot be read"):
         letter = Letter(b"", fields, unpack(report.packed))
-    source = SourceCode()
+    source = SourceCode(redacted)
     source.need("amadou_runtime", "TestRun")
     secret = {param.name for param in job.params if param.secret}
-    shown = {name: value for name, value in params.items() if name not in secret}
+    shown = {name: redacted(value) for name, value in params.items() if name not in secret}
     target, directory = _target_of(job)
     test = _test(_name(letter), Case(letter), job, shown, source)
     heading = f"Test from a dead letter of the job {job.name}."
-    return redacted(_file(heading, [test], target, directory / "test.py", source))
+    return _file(heading, [test], target, directory / "test.py", source)
 
 
 def _target_of(job: Job) -> tuple[str, Path]:
@@ -263,7 +263,7 @@ def _file(heading: str, tests: list[str], target: str, output: Path, source: Sou
         path = ["import sys", "from pathlib import Path", ""]
         path += [f"sys.path.insert(0, str(Path(__file__).resolve().parent / {directory!r}))", ""]
     source.need(module, name, "job")
-    lines = [*_BEGIN, *comments(heading), "", *path, *source.imports(), "", ""]
+    lines = [*_BEGIN, *comments(" ".join(heading.splitlines())), "", *path, *source.imports(), "", ""]
     text = "\n".join([*lines, "\n\n\n".join([*source.helpers(), *tests]), ""])
     try:
         compile(text.encode(), str(output), "exec")

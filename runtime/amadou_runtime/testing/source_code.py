@@ -4,6 +4,7 @@ import ast
 import keyword
 import re
 import sys
+from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -52,9 +53,14 @@ def _is_expression(text: str) -> bool:
 
 
 class SourceCode:
-    """Writes values as Python expressions, and collects the imports that the expressions need."""
+    """Writes values as Python expressions, and collects the imports that the expressions need.
 
-    def __init__(self) -> None:
+    :param shown: function that returns text from data with secrets hidden. Hiding them in the source code instead could
+        change what is a literal, and names in the code
+    """
+
+    def __init__(self, shown: Callable[[str], str] = str) -> None:
+        self._shown = shown
         self._needed: dict[str, dict[str, str]] = {}
         self._helpers: dict[str, None] = {}
         self._depth = 0
@@ -99,12 +105,26 @@ class SourceCode:
     def _packed(self, value: Any) -> str:
         """Return an expression that reads a value from bytes."""
         self.need("amadou.engine", "unpack")
-        return f"unpack({pack(value)!r})"
+        return f"unpack({self._bytes(pack(value))})"
+
+    def _bytes(self, value: bytes) -> str:
+        text = value.decode(errors="surrogateescape")
+        shown = self._shown(text)
+        return repr(value if shown == text else shown.encode(errors="surrogateescape"))
+
+    def _number(self, value: Any, expression: str) -> str:
+        """Return the expression for a number or an id, or a text in its place if it is a secret."""
+        shown = self._shown(str(value))
+        return expression if shown == str(value) else repr(shown)
 
     def _of(self, value: Any) -> str:
         kind = type(value)
         if isinstance(value, Enum):
             return self._enum(value)
+        if kind is str:
+            return repr(self._shown(value))
+        if kind is bytes:
+            return self._bytes(value)
         if kind is int and abs(value) >= _LARGEST:
             return hex(value)
         if kind is float and not isfinite(value):
@@ -113,7 +133,8 @@ class SourceCode:
             return self._datetime(value)
         if kind in (date, timedelta, Decimal, UUID):
             self.need(kind.__module__, kind.__name__)
-            return repr(value).removeprefix(f"{kind.__module__}.")
+            made = repr(value).removeprefix(f"{kind.__module__}.")
+            return self._number(value, made) if kind in (Decimal, UUID) else made
         if kind in (list, tuple, set, frozenset, dict):
             return self._container(value)
         if is_named_tuple(kind):  # its items: a property may hide a field
@@ -122,7 +143,9 @@ class SourceCode:
             fields = {field.alias: getattr(value, field.name) for field in fields_of(kind) if field.alias is not None}
             return self._made(value, fields, [field.name for field in fields_of(kind) if field.alias is None])
         shown = repr(value)
-        return shown if kind in _LITERALS or _is_expression(shown) else repr(shown)
+        if kind in (int, float):
+            return self._number(value, shown)
+        return shown if kind in _LITERALS or _is_expression(shown) else repr(self._shown(shown))
 
     def _enum(self, value: Enum) -> str:
         name = self._class(type(value))
