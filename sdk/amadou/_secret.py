@@ -13,7 +13,7 @@ _MOST = 16
 _BACKSLASHES = rf"\\{{1,{_MOST}}}"
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 """The letters after a backslash that stand for control characters."""
-_RUN = re.compile(r"\\+|.", re.DOTALL)
+_RUN = re.compile(r"(\\*)(.|$)", re.DOTALL)
 _revealing: set[str] = set()
 # The first four names come from Spark's default for `spark.redaction.regex`.
 _SECRET_NAME = re.compile(
@@ -70,23 +70,39 @@ def _pattern_of(secret: str) -> re.Pattern[str]:
     """Return a pattern for a secret as such, and as it is written in literals of Python and JSON, also in literals
     within literals, and in URLs and HTML.
     """
-    return re.compile("".join(_forms_of(run[0]) for run in _RUN.finditer(secret)), re.DOTALL)
+    return re.compile("".join(_forms_of(len(run[1]), run[2]) for run in _RUN.finditer(secret)), re.DOTALL)
 
 
-def _forms_of(run: str) -> str:
-    """Return a pattern for the forms of a run of backslashes or of another character."""
-    character = run[0]
-    if character == "\\":  # each literal doubles them
-        return rf"(?:\\{{{len(run)},{_MOST * len(run)}}}|(?i:%(?:25)*5c|\\{{1,{_MOST}}}(?:x5c|u005c)){{{len(run)}}})"
-    if character.isascii() and character.isalnum():
+def _forms_of(backslashes: int, character: str) -> str:
+    """Return a pattern for the forms of a run of backslashes and the character that follows it; empty at the end.
+
+    Where the backslashes and the character both have backslashes in a text, one part of the pattern matches all of
+    them. With two parts, the time would grow exponentially with the number of runs, since each run could be divided in
+    many ways.
+    """
+    forms = _forms_of_character(character) if character else ""
+    if not backslashes:
+        return forms
+    # each literal doubles them
+    literal = rf"\\{{{backslashes},{_MOST * (backslashes + 1)}}}{_forms_of_character(character, '')}"
+    return rf"(?:{literal}|(?i:%(?:25)*5c|{_BACKSLASHES}(?:x5c|u005c)){{{backslashes}}}{forms})"
+
+
+def _forms_of_character(character: str, before: str | None = None) -> str:
+    """Return a pattern for the forms of a character that is no backslash.
+
+    :param before: the pattern for backslashes before it; `None` for as many as each form needs
+    """
+    if not character or (character.isascii() and character.isalnum()):
         return character
+    least_one, any_number = (_BACKSLASHES, rf"\\{{0,{_MOST}}}") if before is None else (before, before)
     code, encoded = ord(character), character.encode(errors="surrogatepass")
     units = character.encode("utf-16-be", errors="surrogatepass")
     escaped = [f"U{code:08x}", _BACKSLASHES.join(f"u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))]
     escaped += [_BACKSLASHES.join(f"x{byte:02x}" for byte in encoded)]
     escaped += [f"x{code:02x}"] if code < 256 else []
-    literal = rf"\\{{0,{_MOST}}}(?:{re.escape(character)}|{re.escape(html.escape(character))})"
-    forms = [_BACKSLASHES + form for form in (*escaped, *_LETTERS.get(character, ()))]
+    literal = rf"{any_number}(?:{re.escape(character)}|{re.escape(html.escape(character))})"
+    forms = [least_one + form for form in (*escaped, *_LETTERS.get(character, ()))]
     forms += ["".join(f"%(?:25)*{byte:02x}" for byte in encoded), *([r"\+"] if character == " " else [])]
     return f"(?:{literal}|(?i:{'|'.join(forms)}))"
 

@@ -2,6 +2,7 @@
 
 import html
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -55,6 +56,8 @@ SECRETS = [
         "a\nbcd\t",
         "\0\x07\x1f\x7f",
         "\u2028abc",
+        '\\"a\\\n\\ü\\\\"',
+        '{\\"a\\": \\"b\\"}',
         "\U0001f600abc",
     ),
     *("p@ss/w:rd", "100% + more", "<&amp;>", "-_.~", "plain-1"),
@@ -93,6 +96,15 @@ def test_a_secret_is_hidden_in_each_form_in_which_it_is_written(secret: str, wri
 def test_a_secret_with_a_lone_surrogate_is_hidden() -> None:
     Secret("ab\ud800c")
     assert redacted("ab\ud800c ab\\ud800c") == "*** ***"
+
+
+def test_text_that_resembles_a_secret_does_not_take_long() -> None:
+    Secret('{\\"a\\": \\"b\\", \\"c\\": \\"d\\", \\"e\\": \\"hunter2\\"}')
+    backslashes = "\\" * 16
+    text = backslashes.join(["{", '"a', '": ', '"b', '", ', '"c', '": ', '"d', '", ', '"e', '": ', '"other'])
+    began = time.perf_counter()
+    assert redacted(text * 50) == text * 50
+    assert time.perf_counter() - began < 5
 
 
 def test_other_texts_than_secrets_are_shown() -> None:
