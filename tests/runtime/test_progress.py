@@ -5,9 +5,10 @@ from datetime import datetime, timedelta, timezone
 import attrs
 import pytest
 
-from amadou import Counts
+from amadou import Counts, RunSummary, Secret
 from amadou_runtime import Progress
 from amadou_runtime.command.progress_display import ProgressDisplay, progress_line
+from amadou_runtime.command.run_logs import run_logs
 
 PROGRESS = Progress(
     job="views",
@@ -105,3 +106,12 @@ def test_a_narrow_terminal_cuts_the_progress_line(monkeypatch: pytest.MonkeyPatc
         display._live.refresh()
         assert "0:01 · 1,200 batches" in stream.getvalue()
         assert "pending" not in stream.getvalue()
+
+
+def test_the_summary_of_a_run_is_a_line_whatever_the_counters_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Secret("sesame-open")
+    counts = Counts(counters={"a\x1b[2J\u202e\nWARNING forged\r": 1, "sesame-open": 2})
+    run_logs("text", "views").show_summary(RunSummary("views", counts=counts))
+    line = capsys.readouterr().err.removesuffix("\n")
+    assert line.isprintable()
+    assert "a�[2J��WARNING forged�: 1; ***: 2; " in line

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,5 +23,10 @@ class ConsoleSink(Sink):
         return BufferingWriter()
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
-        lines = [f"{batch.port}: {line.decode()}\n" for part in parts for line in json_lines(batch, part)]
+        lines = [f"{batch.port}: {_printable(line.decode())}\n" for part in parts for line in json_lines(batch, part)]
         print("".join(lines), end="", flush=True)
+
+
+def _printable(line: str) -> str:
+    """Return a line of JSON with all characters escaped that a terminal might obey."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)

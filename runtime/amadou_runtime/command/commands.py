@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from amadou import hookimpl
+from amadou.text import redacted
 from amadou_runtime.command.console_command import CONSOLE_EXAMPLES, show_console
 from amadou_runtime.command.new_command import NEW_EXAMPLE, new_project
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.package_command import PACKAGE_EXAMPLES, package_job
-from amadou_runtime.command.printable import plain_console
+from amadou_runtime.command.printable import plain_console, printable
 from amadou_runtime.command.rehearse_command import REHEARSE_EXAMPLES, rehearse_job
 from amadou_runtime.command.rescale_command import convert_checkpoint, rescale_checkpoint
 from amadou_runtime.command.run_command import run_job
@@ -137,7 +138,8 @@ def replay_letters(
     with errors_as_messages():
         job = with_connectors(load_job(target), sources, sinks)
         found = read_letters(letters)
-        print(replay(job, found, checkpoint=checkpoint, params=params, master=master, conf=settings), file=sys.stderr)
+        summary = replay(job, found, checkpoint=checkpoint, params=params, master=master, conf=settings)
+    print(printable(redacted(str(summary))), file=sys.stderr)
 
 
 def list_plugins() -> None:

@@ -10,6 +10,7 @@ import attrs
 
 from amadou import AmadouError, RunSummary
 from amadou.text import redacted
+from amadou_runtime.command.printable import printable
 from amadou_runtime.command.progress_display import progress_line
 from amadou_runtime.core.json_logs import EXECUTOR_LOG_FORMAT, error_fields, kept_context, log_as_json
 from amadou_runtime.core.progress import Progress
@@ -37,7 +38,7 @@ def run_logs(log_format: str, target: str) -> RunLogs:
     :param target: name of the job until it has been loaded
     """
     if log_format == "text":
-        return RunLogs(lambda job: None, lambda summary: print(summary, file=sys.stderr))
+        return RunLogs(lambda job: None, lambda summary: print(printable(redacted(str(summary))), file=sys.stderr))
     log_as_json(target)
     return RunLogs(log_as_json, _log_summary, _log_error, _log_progress, {EXECUTOR_LOG_FORMAT: "json"})
 
