@@ -631,6 +631,8 @@ def test_the_sink_creates_its_tables_in_a_schema_that_an_administrator_created(
     [
         ({"url": "postgresql://me:hunter22@host/x"}, "does not accept a password in its url"),
         ({"url": "postgresql://host/x?password=hunter22"}, "does not accept a password in its url"),
+        ({"url": "postgresql://me:hunt/er22@host/x"}, "does not accept a password in its url"),
+        ({"url": "postgresql://host/x?sslpassword=hunter22"}, "does not accept a password in its url"),
         ({"url": "host=x password=hunter22"}, "needs a url such as postgresql://"),
         (
             {"url": Secret("postgresql://me:hunter22@host/x")},

@@ -136,6 +136,7 @@ def test_the_command_line_gives_options_of_any_name() -> None:
         "jdbc:sqlserver://h:1433;user=u; Password=hunter22",
         "jdbc:oracle:thin:scott/hunter22@//h:1521/s",
         "mongodb://u:hunter22@h/d",
+        "mongodb://u:hunt/er22@h:27017/d",
         "s3a://key:hunter22@bucket/in/",
         "https://h/in?access_token=hunter22",
         "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=hunter22=",
@@ -160,6 +161,8 @@ def test_an_option_that_contains_a_password_is_an_error(value: str) -> None:
     "value",
     [
         "jdbc:postgresql://h:5432/d?user=u",
+        "http://[::1]:80/a@b",
+        "hdfs://h:8020/a@b",
         "jdbc:oracle:thin:@//h:1521/s",
         "abfss://container@account.dfs.core.windows.net:443/in/",
         "(SELECT * FROM views WHERE token='x' AND password = 'y') AS views",

@@ -144,6 +144,9 @@ def test_secret_options_of_a_connector_are_hidden() -> None:
         "postgres:postgresql%3A//u:sesame-of-typos@h/d?table=t",
         "postgres:postgresql://u:sesame-of-typos@h/d?table=t",
         "http:https://u:sesame-of-typos@h/",
+        "postgres:postgresql://u:p/sesame-of-typos@h/d?table=t",
+        "postgres:postgresql://u:p@sesame-of-typos@h/d?table=t",
+        "postgres:postgresql:%2F%2Fu:sesame-of-typos%40h/d?table=t",
         "postgres:postgresql://h/d%3Fpassword=sesame-of-typos?table=t",
     ],
 )

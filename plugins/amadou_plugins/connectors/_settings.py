@@ -9,7 +9,7 @@ from amadou import Param, Secret
 from amadou.errors import AmadouError
 
 _PASSWORD = re.compile(
-    r"//[^/?#\s]*:[^/?#\s]+@"
+    r"//[^/?#\s\[]*:(?!\d+/)[^?#\s]+@"
     r"|^jdbc:oracle:[^/@]*/[^/@]+@"
     r"|(^|[?&;])\s*[\w.-]*(password|passphrase|pwd|secret|token|(access|account)[._-]?key|credential)[\w.-]*=[^=]",
     re.IGNORECASE,
@@ -37,13 +37,18 @@ def check_secret(error: type[AmadouError], name: str, value: Any) -> None:
         raise error(f"{name} must be a Secret, or a Param with secret=True")
 
 
+def has_password(url: str) -> bool:
+    """Return `True` if a URL or connection string contains a password, also one that is not encoded."""
+    return _PASSWORD.search(url) is not None
+
+
 def check_options(error: type[AmadouError], connector: str, options: Mapping[str, Any]) -> None:
     """Raise an error if an option that is not a `Secret` contains a password, which would appear in logs.
 
     :param connector: name of the connector's class, for the error
     """
     for name, value in options.items():
-        if isinstance(value, str) and _PASSWORD.search(value):
+        if isinstance(value, str) and has_password(value):
             raise error(
                 f"{connector}: the option {name!r} contains a password, which would appear in logs: pass it in a "
                 "separate secret option, or make the entire value a Secret or a Param with secret=True"

@@ -23,7 +23,7 @@ S = TypeVar("S", Job, Stage)
 T = TypeVar("T")
 _READABLE = (bool, int, float, timedelta, str, Secret)
 _OPTIONS = "options"
-_LOGIN = re.compile("//[^/@]*@")
+_LOGIN = re.compile("//(?:[^/@]*:.*|[^/@]*)@")
 _NAMED_VALUE = re.compile(r"([\w.-]+)=[^&]*")
 
 
@@ -88,7 +88,7 @@ def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any
     """
     kind, colon, rest = text.partition(":")
     main, _, query = rest.partition("?")
-    shown = _NAMED_VALUE.sub(lambda found: f"{found[1]}=***" if names_secret(found[1]) else found[0], main)
+    shown = _NAMED_VALUE.sub(lambda found: f"{found[1]}=***" if names_secret(found[1]) else found[0], unquote(main))
     label = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options can be secrets, so errors never show them
     if kind not in kinds:
         raise LoadError(label, f"no connector is named {kind!r}: use one of {', '.join(sorted(kinds))}")

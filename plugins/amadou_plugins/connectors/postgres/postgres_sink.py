@@ -9,7 +9,7 @@ import attrs
 from amadou import Codec, DeadLetter, LateEvent, Param, Secret, Sink, SinkBatch, SinkWriter
 from amadou.errors import SinkError
 from amadou_plugins.connectors._json import JsonCodec
-from amadou_plugins.connectors._settings import check_secret, check_time
+from amadou_plugins.connectors._settings import check_secret, check_time, has_password
 from amadou_plugins.connectors.postgres.columns import fields_for
 from amadou_plugins.connectors.postgres.server import Server
 from amadou_plugins.connectors.postgres.table import Table, stage
@@ -163,7 +163,7 @@ def _check_url(url: Any) -> None:
             "PostgresSink needs a url such as postgresql://host:5432/database: correct the url. If it is a Secret, "
             "make it a string and pass the password as password="
         ) from None
-    if "password" in parse_qs(parts.query) or ":" in parts.netloc.rpartition("@")[0]:
+    if has_password(url) or "password" in parse_qs(parts.query) or ":" in parts.netloc.rpartition("@")[0]:
         raise SinkError(
             "PostgresSink does not accept a password in its url, because logs show the url: pass the "
             "password as password=, as a Secret or a Param with secret=True"

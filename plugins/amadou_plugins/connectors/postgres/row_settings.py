@@ -8,7 +8,7 @@ import attrs
 
 from amadou import Param, Secret
 from amadou.errors import AmadouError
-from amadou_plugins.connectors._settings import check_secret, revealed
+from amadou_plugins.connectors._settings import check_secret, has_password, revealed
 
 
 def _names(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -33,10 +33,10 @@ class RowSettings:
 
     def __attrs_post_init__(self) -> None:
         label = type(self).__name__
+        if isinstance(self.url, str) and has_password(self.url):
+            raise self._error(f"{label}: pass the password in password=, not in the url")
         if isinstance(self.url, str) and not re.match(r"postgres(ql)?://", self.url):
             raise self._error(f"{label}: the url must begin with postgresql://, not {self.url!r}")
-        if isinstance(self.url, str) and re.search(r"//[^/@]*:[^/@]*@", self.url):
-            raise self._error(f"{label}: pass the password in password=, not in the url")
         if not self.key:
             raise self._error(f"{label}: key must name at least one column")
         check_secret(self._error, f"{label}: password", self.password)
