@@ -5,12 +5,14 @@ import zlib
 from typing import Any
 
 import msgpack
+import pyarrow as pa
 import pytest
 
 from amadou.engine import pack, unpack_stored
 from amadou_runtime.core.inflating import deflated, inflated
 from amadou_runtime.core.unpacked_size import _Scan, unpacks_within
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.spark.savepoints.state_files import _BLOCK, _MAGIC, UnknownFilesError, _decompressed
 
 ITEMS = (
     b"\x80",
@@ -87,3 +89,14 @@ def test_data_that_becomes_many_objects_is_refused_in_a_checkpoint() -> None:
 @pytest.mark.parametrize("packed", [b"\xdd\xff", b"\xc7\x05", b"\xdb\xff\xff\xff\xff", b"\xc1"])
 def test_data_that_nothing_can_unpack_is_left_to_the_reader(packed: bytes) -> None:
     assert unpacks_within(packed + b"\x00" * 700_000, 64 << 20)
+
+
+def test_a_changelog_of_spark_is_decompressed_up_to_the_same_size() -> None:
+    block = bytes(2 << 20)
+    small = pa.compress(block, codec="lz4_raw", asbytes=True)
+    part, end = _BLOCK.pack(_MAGIC, 0x20, len(small), len(block), 0) + small, _BLOCK.pack(_MAGIC, 0x10, 0, 0, 0)
+    assert _decompressed(part * 4 + end) == block * 4
+    with pytest.raises(UnknownFilesError, match="would be more than 8,388,608 bytes when decompressed"):
+        _decompressed(part * 5 + end)
+    with pytest.raises(UnknownFilesError, match="would be more than 8,388,608 bytes when decompressed"):
+        _decompressed(_BLOCK.pack(_MAGIC, 0x20, 3, (1 << 31) - 1, 0) + b"abc")

@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from amadou_runtime.core.inflating import most_inflated
 from amadou_runtime.spark.spread import spark_hash
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -265,6 +266,7 @@ def _decompressed(content: bytes) -> bytes:
     """Return the content of a file that Java's LZ4 streams have written."""
     import pyarrow as pa
 
+    most = most_inflated(content)
     found = io.BytesIO()  # takes half as much memory as a list of parts and their concatenation
     at = 0
     while True:  # the checksums of the blocks are those of the file
@@ -272,6 +274,8 @@ def _decompressed(content: bytes) -> bytes:
         _check(magic == _MAGIC)
         if size == 0:  # the end
             return found.getvalue()
+        if found.tell() + size > most:
+            raise UnknownFilesError(f"{len(content):,} bytes would be more than {most:,} bytes when decompressed")
         part = content[at + _BLOCK.size : at + _BLOCK.size + stored]
         at += _BLOCK.size + stored
         found.write(part if token & _STORED else pa.decompress(part, size, codec="lz4_raw", asbytes=True))
