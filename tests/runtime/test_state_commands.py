@@ -330,6 +330,13 @@ def test_reproduce_writes_a_test_that_begins_with_the_state_of_a_key(pytester: p
     assert "--key needs two arguments" in amadou("reproduce", "--key", "apple", "savepoint").output
 
 
+def test_the_command_in_a_reproduced_test_is_quoted_for_the_shell(shop: Path) -> None:
+    shutil.copytree("savepoint", "$(a; b)")
+    output("reproduce", "--key", "'apple'", "$(a; b)", "bazaar.py", "--output", "test_key.py")
+    heading = (shop / "test_key.py").read_text().splitlines()[2]
+    assert "`amadou reproduce --key ''\"'\"'apple'\"'\"'' '$(a; b)' bazaar.py`" in heading
+
+
 def imported(shop: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]], *more: str) -> Result:
     """Export all state, change the rows, and import the changed rows."""
     output("state", "export", "savepoint", "rows.jsonl")

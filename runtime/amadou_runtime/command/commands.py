@@ -1,6 +1,7 @@
 """amadou's built-in commands. Each imports what it needs when it is called, so that every command starts quickly."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -105,7 +106,7 @@ def reproduce(
         name = re.sub(r"\W+", "_", found[0].fields["job"])
         file = output or Path(f"test_{name}_dead_letters.py")
         check_output(file, force=force)
-        text = tests_of(cases, job or find_job(found[0].fields), params, file, " ".join(map(str, letters)))
+        text = tests_of(cases, job or find_job(found[0].fields), params, file, shlex.join(map(str, letters)))
         write_output(file, text)
     print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run the file with: pytest {file}")
 

@@ -1,5 +1,6 @@
 """Writes a test that begins with the state of a key: `amadou reproduce --key`."""
 
+import shlex
 from pathlib import Path
 
 import typer
@@ -36,7 +37,7 @@ def reproduce_key(
         found = next(((key, blocks) for key, blocks in possible if blocks), None)
         if found is None:
             raise LoadError(place, f"it has no state for the key {text!r}")
-        origin = f"--key {text} {place} {target}{f' --stage {stage}' if stage else ''}"
+        origin = shlex.join(["--key", text, place, target, *(["--stage", stage] if stage else [])])
         watermark = state.clock["watermark"]["current"]
         with readable(place, f"the state of the key {text!r} has no form as Python code"):
             test = test_of_key(*found, job, owner, target, params, file, origin, watermark)
