@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from amadou import FromPort, Handler, Job, KeyedEvent, MemorySource, Secret, Sink, SinkSpec, Stage
+from amadou import FromPort, Handler, Job, KeyedEvent, MemorySource, Secret, Sink, SinkSpec, Stage, _secret
 from amadou.errors import SinkError
 from amadou_runtime import run as run_job
 from amadou_runtime.core.json_logs import JsonFormatter, log_context
@@ -126,6 +126,17 @@ def test_a_json_line_has_the_batch_and_the_stage_and_hides_secrets() -> None:
     assert not {"batch", "stage"} & json.loads(JsonFormatter("shop").format(record)).keys()
     record.fields = {"tried": {1: ["as sesame-open"], "sesame-open": None}}
     assert json.loads(JsonFormatter("shop").format(record))["tried"] == {"1": ["as ***"], "***": None}
+
+
+@pytest.mark.parametrize("secret", ["-11-", "2026", "INFO", "amadou", "time", "message", "batch", "shown"])
+def test_a_secret_leaves_the_form_of_a_json_line_as_it_is(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_secret, "_revealing", set())
+    record = logging.LogRecord("amadou", logging.INFO, "", 0, "the password is %s", (secret,), None)
+    record.created, record.fields = 1_793_000_000, {"shown": [secret]}
+    before = json.loads(JsonFormatter("shop").format(record))
+    Secret(secret)
+    after = json.loads(JsonFormatter("shop").format(record))
+    assert after == {**before, "message": "the password is ***".replace(secret, "***"), "shown": ["***"]}
 
 
 class Passing(Handler):

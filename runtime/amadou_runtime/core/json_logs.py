@@ -106,10 +106,9 @@ class JsonFormatter(logging.Formatter):
         JSON cannot contain become text, so this method never fails.
         """
         time = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        own = {"time": time.replace("+00:00", "Z"), "level": valid(record.levelname), "logger": valid(record.name)}
         fields = {
-            "time": time.replace("+00:00", "Z"),
-            "level": record.levelname,
-            "logger": record.name,
+            **own,
             **_message(record),
             "job": self._job,
             **_context.get(),
@@ -120,7 +119,11 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             fields.update(kept_context(error), error=error_fields(error))
-        return orjson.dumps({_text(name): orjson.Fragment(_encoded(value)) for name, value in fields.items()}).decode()
+        shown = {  # whatever the secrets are, these texts stay
+            _name(name): value if own.get(name) is value else orjson.Fragment(_encoded(value))
+            for name, value in fields.items()
+        }
+        return orjson.dumps(shown).decode()
 
 
 def error_fields(error: BaseException, shown: str = "") -> dict[str, str]:
@@ -157,6 +160,11 @@ def _without_secrets(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_secrets(each) for each in value]
     return value
+
+
+def _name(name: Any) -> str:
+    """Return the name of a field. A name that may be one of amadou's stays as it is."""
+    return name if isinstance(name, str) and name.isidentifier() else _text(name)
 
 
 def _text(value: Any) -> str:
