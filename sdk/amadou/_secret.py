@@ -27,14 +27,14 @@ class Secret:
     ``***``. Connectors access the value with `reveal`. In each process in which the `Secret` exists, amadou also hides
     the value in error messages. Values of three characters or fewer are not hidden in messages.
 
-    :param value: a string, or a value that was parsed from a string
+    :param value: a string, bytes, or a value that was parsed from a string
     """
 
     __slots__ = ("_value",)
 
     def __init__(self, value: Any) -> None:
         self._value = value
-        text = str(value)
+        text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
         if len(text) >= _LEAST:
             _revealing.add(text)
 

@@ -61,6 +61,13 @@ def test_without_a_terminal_progress_is_logged_every_five_seconds_and_at_the_end
     ]
 
 
+def test_a_terminal_obeys_nothing_that_a_progress_line_names() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(stream) as display:
+        display(attrs.evolve(at(5), job="views\x1b[2J\nforged"))
+    assert stream.getvalue().startswith("views\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}forged: 0:05")
+
+
 def test_the_interval_of_logged_progress_can_be_set() -> None:
     stream = io.StringIO()
     with ProgressDisplay(stream, every=timedelta(seconds=1)) as display:

@@ -93,6 +93,12 @@ def test_a_secret_is_hidden_in_each_form_in_which_it_is_written(secret: str, wri
     assert "***" in without
 
 
+def test_secret_bytes_are_hidden_as_text_and_as_bytes() -> None:
+    secret = b"bytes-\xffsesame"
+    Secret(secret)
+    assert redacted(f"{secret!r} {secret.decode('latin-1')}") == "b'***' ***"
+
+
 def test_a_secret_with_a_lone_surrogate_is_hidden() -> None:
     Secret("ab\ud800c")
     assert redacted("ab\ud800c ab\\ud800c") == "*** ***"

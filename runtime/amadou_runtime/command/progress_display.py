@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from amadou.engine import shown_bytes, shown_watermark
+from amadou_runtime.command.printable import printable
 from amadou_runtime.core.progress import Progress
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -72,13 +73,13 @@ class ProgressDisplay:
         self._write(progress)
 
     def _print(self, progress: Progress) -> None:
-        print(f"{progress.job}: {progress_line(progress)}", file=self._stream, flush=True)
+        print(printable(f"{progress.job}: {progress_line(progress)}"), file=self._stream, flush=True)
 
     def _live_line(self) -> Any:
         from rich.text import Text
 
         frame = _FRAMES[int(time.monotonic() * 8) % len(_FRAMES)]
-        text = "starting …" if self._last is None else progress_line(self._last)
+        text = "starting …" if self._last is None else printable(progress_line(self._last))
         return Text(f"{frame} {text}", no_wrap=True, overflow="ellipsis")
 
 

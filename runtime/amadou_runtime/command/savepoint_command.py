@@ -9,7 +9,7 @@ import typer
 from amadou.engine import shown_bytes
 from amadou.paths import is_remote
 from amadou_runtime.command.options import ConfOption, MasterOption, errors_as_messages, pairs
-from amadou_runtime.command.printable import plain_console
+from amadou_runtime.command.printable import plain_console, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,7 +99,7 @@ def _write(checkpoint: str, directory: str, master: str | None, settings: dict[s
         spark = spark or session("amadou savepoint", master=master, conf=settings)
         write_savepoint(spark, checkpoint, directory)
         return
-    print(f"{metadata.job} is running ({holder}): its run takes the savepoint", file=sys.stderr)
+    print(printable(f"{metadata.job} is running ({holder}): its run takes the savepoint"), file=sys.stderr)
     request = Request(files, absolute(directory))
     try:
         began = shown = time.monotonic()
@@ -107,7 +107,8 @@ def _write(checkpoint: str, directory: str, master: str | None, settings: dict[s
             time.sleep(_POLL)
             if time.monotonic() - shown >= _EVERY:
                 shown = time.monotonic()
-                print(f"{metadata.job}: waiting for the savepoint since {shown - began:.0f} s", file=sys.stderr)
+                waiting = f"{metadata.job}: waiting for the savepoint since {shown - began:.0f} s"
+                print(printable(waiting), file=sys.stderr)
     finally:
         request.end()
 
