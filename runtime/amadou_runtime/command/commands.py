@@ -2,19 +2,17 @@
 
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from amadou import hookimpl
-from amadou.text import redacted
 from amadou_runtime.command.console_command import CONSOLE_EXAMPLES, show_console
 from amadou_runtime.command.new_command import NEW_EXAMPLE, new_project
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.package_command import PACKAGE_EXAMPLES, package_job
-from amadou_runtime.command.printable import plain_console, printable
+from amadou_runtime.command.printable import plain_console
 from amadou_runtime.command.rehearse_command import REHEARSE_EXAMPLES, rehearse_job
 from amadou_runtime.command.rescale_command import convert_checkpoint, rescale_checkpoint
 from amadou_runtime.command.run_command import run_job
@@ -132,6 +130,7 @@ def replay_letters(
     from amadou_runtime._run import replay
     from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.named_connectors import with_connectors
+    from amadou_runtime.command.run_logs import print_summary
     from amadou_runtime.core.dead_letter_files import read_letters
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
@@ -140,7 +139,7 @@ def replay_letters(
         job = with_connectors(load_job(target), sources, sinks)
         found = read_letters(letters)
         summary = replay(job, found, checkpoint=checkpoint, params=params, master=master, conf=settings)
-    print(printable(redacted(str(summary))), file=sys.stderr)
+    print_summary(summary)
 
 
 def list_plugins() -> None:

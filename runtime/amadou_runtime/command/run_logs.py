@@ -38,9 +38,14 @@ def run_logs(log_format: str, target: str) -> RunLogs:
     :param target: name of the job until it has been loaded
     """
     if log_format == "text":
-        return RunLogs(lambda job: None, lambda summary: print(printable(redacted(str(summary))), file=sys.stderr))
+        return RunLogs(lambda job: None, print_summary)
     log_as_json(target)
     return RunLogs(log_as_json, _log_summary, _log_error, _log_progress, {EXECUTOR_LOG_FORMAT: "json"})
+
+
+def print_summary(summary: object) -> None:
+    """Print the summary of a run, without secrets, and without characters that a terminal may obey."""
+    print(printable(redacted(str(summary))), file=sys.stderr)
 
 
 def _log_progress(progress: Progress) -> None:

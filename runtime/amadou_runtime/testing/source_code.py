@@ -20,7 +20,6 @@ _DEEPEST: Final = 40
 """Levels of containers that an expression can have. Python refuses deeply nested parentheses."""
 _LARGEST: Final = 10**4000
 """Python refuses longer numbers with decimal digits."""
-_LITERALS: Final = (str, int, float, bool, bytes, type(None))
 _HAVING = '''def having(value, **fields):
     """Set fields that the value's constructor does not accept, and return the value."""
     for name, field in fields.items():
@@ -145,7 +144,7 @@ class SourceCode:
         shown = repr(value)
         if kind in (int, float):
             return self._number(value, shown)
-        return shown if kind in _LITERALS or _is_expression(shown) else repr(self._shown(shown))
+        return shown if value is None or kind is bool or _is_expression(shown) else repr(self._shown(shown))
 
     def _enum(self, value: Enum) -> str:
         name = self._class(type(value))

@@ -58,8 +58,9 @@ from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp, batch_event_time
 
 _MARK: Final = "loading.json"
 SPARK_FILES: Final = (
-    *("commits", "metadata", "offsets", "sources", "state"),
-    *("memory", "replay", ORDER, REFERENCES, CLOCK_DIRECTORY),
+    *("commits", "metadata", "offsets", "state"),
+    *sorted(SOURCE_DIRECTORIES),
+    *(ORDER, REFERENCES, CLOCK_DIRECTORY),
 )
 """The files and directories that loading a savepoint writes."""
 LOADING_CONF: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
