@@ -153,7 +153,7 @@ def s3() -> Bucket:
     return bucket()
 
 
-@pytest.fixture(params=["hdfs", "s3", "other"])
+@pytest.fixture(params=[pytest.param("hdfs", marks=pytest.mark.qualify), "s3", "other"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """A new directory on HDFS, on S3, and on a file system that can replace no file."""
     return new_storage(request.param, tmp_path)

@@ -231,6 +231,23 @@ def test_a_job_file_can_have_any_name(dead_letters: Path, run_tests: Callable[[]
     assert "1 failed" in run_tests()
 
 
+def test_reproduced_tests_contain_no_secret_parameters_and_read_them_from_the_environment(
+    dead_letters: Path, run_tests: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = JOB.replace("import Handler,", "import Handler, Param,").replace(
+        "    painted =", '    token = Param("TOKEN", secret=True)\n    size = Param("SIZE", type=int)\n    painted ='
+    )
+    Path("fence_job.py").write_text(job)
+    done = amadou("reproduce", "all.jsonl", "--line", "1", "-p", "TOKEN=opensesame", "-p", "SIZE=2")
+    assert done.exit_code == 0, done.output
+    text = Path("test_the_fence_dead_letters.py").read_text()
+    assert "params={'SIZE': '2'}" in text
+    assert "opensesame" not in text
+    assert "use -p TOKEN=VALUE or environment variable TOKEN" in run_tests()
+    monkeypatch.setenv("TOKEN", "opensesame")
+    assert "ValueError" in run_tests()
+
+
 def test_reproduce_does_not_replace_a_file(dead_letters: Path) -> None:
     result = amadou("reproduce", "all.jsonl", "--output", "boards.txt")
     assert result.exit_code == 2

@@ -330,6 +330,18 @@ def test_reproduce_writes_a_test_that_begins_with_the_state_of_a_key(pytester: p
     assert "--key needs two arguments" in amadou("reproduce", "--key", "apple", "savepoint").output
 
 
+def test_a_test_with_the_state_of_a_key_contains_no_secret_parameters(shop: Path) -> None:
+    job = (shop / "bazaar.py").read_text()
+    (shop / "bazaar.py").write_text(
+        job.replace("    def key_event", '    token = Param("TOKEN", secret=True)\n\n    def key_event', 1).replace(
+            "from amadou import", "from amadou import Param\nfrom amadou import", 1
+        )
+    )
+    sys.modules.pop("bazaar", None)
+    output("reproduce", "--key", "apple", "savepoint", "bazaar.py", "-p", "TOKEN=opensesame")
+    assert "opensesame" not in (shop / "test_apple.py").read_text()
+
+
 def test_the_command_in_a_reproduced_test_is_quoted_for_the_shell(shop: Path) -> None:
     shutil.copytree("savepoint", "$(a; b)")
     output("reproduce", "--key", "'apple'", "$(a; b)", "bazaar.py", "--output", "test_key.py")

@@ -103,6 +103,7 @@ def test_an_interrupted_move_is_continued(place: RemoteDirectory) -> None:
     assert contents == {b"from/1", b"from/both/2", b"from/both/3", b"from/left/4", b"to/moved/5"}
 
 
+@pytest.mark.qualify
 @pytest.mark.parametrize("scheme", ["hdfs", "viewfs"])
 def test_hdfs_replaces_a_file_at_once(scheme: str, hdfs: str, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = f"{hdfs}/test-{uuid4().hex[:12]}"
@@ -155,7 +156,7 @@ def test_parquet_files_are_partitioned_and_joined(place: RemoteDirectory, spark:
 
 
 @pytest.mark.needs_spark(4)
-@mainly("hdfs")
+@mainly("s3")
 def test_savepoints_are_written_and_loaded_and_checkpoints_rescaled(place: RemoteDirectory, spark: Any) -> None:
     bring(place, 1, "a", "b", "a")
     first, second, savepoint = f"{place.path}/first", f"{place.path}/second", f"{place.path}/saved/{place.path[-6:]}"
@@ -174,7 +175,7 @@ def test_savepoints_are_written_and_loaded_and_checkpoints_rescaled(place: Remot
     assert counts(place) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]
 
 
-@mainly("hdfs")
+@mainly("s3")
 def test_dead_letters_are_in_a_checkpoint_without_a_scheme_which_is_in_sparks_default_file_system(
     place: RemoteDirectory, spark: Any
 ) -> None:
@@ -200,7 +201,7 @@ def test_dead_letters_are_in_a_checkpoint_with_a_scheme(place: RemoteDirectory, 
 
 
 @pytest.mark.needs_spark(4)
-@mainly("hdfs")
+@mainly("other")
 def test_a_run_ends_with_a_savepoint(place: RemoteDirectory, spark: Any) -> None:
     bring(place, 1, "a")
     run(job(place.path), trigger="available-now", to_savepoint=f"{place.path}/at-the-end")
@@ -262,6 +263,7 @@ def test_a_missing_input_directory_is_an_error_of_one_line(place: RemoteDirector
         start(job(place.path), spark)
 
 
+@pytest.mark.qualify
 def test_a_directory_that_may_not_be_written_is_an_error_of_one_line(hdfs: str, spark: Any) -> None:
     RemoteDirectory(hdfs, spark.sparkContext).write("of-another-user/file", b"")
     users = spark._jvm.org.apache.hadoop.security.UserGroupInformation

@@ -22,7 +22,7 @@ def reproduce_key(
     :param given: the arguments of the command: a checkpoint or savepoint, and the job's target
     :param stage: the name of the stage; `None` for the only stage
     """
-    from amadou_runtime.testing.reproduce import name_for_key, readable, test_of_key
+    from amadou_runtime.testing.reproduce import name_for_key, readable, test_of_key, without_secrets
 
     if len(given) != 2:
         raise typer.BadParameter("--key needs two arguments: a checkpoint or savepoint, and the job, such as views.py")
@@ -30,7 +30,8 @@ def reproduce_key(
     file = output or Path(f"{name_for_key(text)}.py")
     with errors_as_messages():
         check_output(file, force=force)
-        job = load_job(target).with_params(params, connectors=False)
+        loaded = load_job(target)
+        job = loaded.with_params(params, connectors=False)
         state = open_state(place, stage, None, {})
         owner = owner_of(target, job, state)
         possible = ((key, blocks_for(job.by_stage[owner], key, state.find(key))) for key in keys_named(text))
@@ -40,7 +41,8 @@ def reproduce_key(
         origin = shlex.join(["--key", text, place, target, *(["--stage", stage] if stage else [])])
         watermark = state.clock["watermark"]["current"]
         with readable(place, f"the state of the key {text!r} has no form as Python code"):
-            test = test_of_key(*found, job, owner, target, params, file, origin, watermark)
+            shown = without_secrets(params, loaded)
+            test = test_of_key(*found, job, owner, target, shown, file, origin, watermark)
         write_output(file, test)
     print(f"{file}: 1 test; run the file with: pytest {file}")
 
