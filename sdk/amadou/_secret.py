@@ -2,7 +2,9 @@
 
 import html
 import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 HIDDEN: Final = "***"
@@ -14,6 +16,7 @@ _BACKSLASHES = rf"\\{{1,{_MOST}}}"
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 """The letters after a backslash that stand for control characters."""
 _RUN = re.compile(r"(\\*)(.|$)", re.DOTALL)
+_NESTED = (Mapping, list, tuple)
 _revealing: set[str] = set()
 # The first four names come from Spark's default for `spark.redaction.regex`.
 _SECRET_NAME = re.compile(
@@ -25,7 +28,8 @@ _SECRET_NAME = re.compile(
 class Secret:
     """A value that is shown as
     ``***``. Connectors access the value with `reveal`. In each process in which the `Secret` exists, amadou also hides
-    the value in error messages. Values of three characters or fewer are not hidden in messages.
+    the value in error messages, and also the strings in it if it is a dict, list or tuple. Values of three characters
+    or fewer are not hidden in messages.
 
     :param value: a string, bytes, or a value that was parsed from a string
     """
@@ -34,9 +38,7 @@ class Secret:
 
     def __init__(self, value: Any) -> None:
         self._value = value
-        text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
-        if len(text) >= _LEAST:
-            _revealing.add(text)
+        _revealing.update(text for text in _texts_of(value) if len(text) >= _LEAST)
 
     def reveal(self) -> Any:
         """Return the value itself."""
@@ -53,6 +55,14 @@ class Secret:
 
     def __repr__(self) -> str:
         return HIDDEN
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """Yield the texts in which a secret value would be visible."""
+    yield value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    if isinstance(value, _NESTED):
+        parts = value.values() if isinstance(value, Mapping) else value
+        yield from chain.from_iterable(_texts_of(part) for part in parts if isinstance(part, (str, bytes, *_NESTED)))
 
 
 def redacted(text: str) -> str:

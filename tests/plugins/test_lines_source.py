@@ -65,6 +65,16 @@ def test_lines_source_unpacks_compressed_files(tmp_path: Path) -> None:
     assert records(tmp_path) == [b"1", b"2", b"3"]
 
 
+def test_a_small_compressed_file_with_an_endless_line_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "lines.bz2"
+    with bz2.open(path, "wb") as file:
+        for _ in range(65):
+            file.write(bytes(1 << 20))
+    assert path.stat().st_size < 1000
+    with pytest.raises(SourceError, match=r"lines\.bz2 cannot be read: .*a line is longer than 64 MiB"):
+        records(path)
+
+
 def test_the_error_for_a_truncated_compressed_file_names_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "views.gz", gzip.compress(b"1\n" * 1000)[:-12])
     with pytest.raises(SourceError, match=r"views\.gz cannot be read"):

@@ -1,3 +1,4 @@
+import json
 import pickle
 import traceback
 from datetime import timedelta
@@ -80,6 +81,14 @@ def test_the_repr_of_a_secret_and_messages_of_errors_hide_its_value() -> None:
     assert pickle.loads(pickle.dumps(secret)) == secret != Secret("another-secret")
     error = SinkError("no login with hunter-2-of-params")
     assert [str(error), repr(error)] == ["no login with ***", "SinkError('no login with ***')"]
+
+
+def test_messages_hide_the_parts_of_a_secret_that_was_parsed() -> None:
+    login = Param("LOGIN", type=json.loads, secret=True).value(
+        {"LOGIN": '{"port": 5432, "keys": ["first-key", ["b"]]}'}
+    )
+    assert login.reveal() == {"port": 5432, "keys": ["first-key", ["b"]]}
+    assert str(SinkError("first-key is no key of b at 5432")) == "*** is no key of b at 5432"
 
 
 def test_the_error_for_an_invalid_secret_does_not_show_its_value() -> None:

@@ -9,7 +9,7 @@ from amadou import Param, Secret
 from amadou.errors import AmadouError
 
 _PASSWORD = re.compile(
-    r"//[^/?#\s\[]*:(?!\d+/)[^?#\s]+@"
+    r"//[^/?#\s\[]*:(?!\d+(,[^/?#\s,:@]*:\d+)*[/?#])\S+@"
     r"|^jdbc:oracle:[^/@]*/[^/@]+@"
     r"|(^|[?&;])\s*[\w.-]*(password|passphrase|pwd|secret|token|(access|account)[._-]?key|credential)[\w.-]*=[^=]",
     re.IGNORECASE,

@@ -12,6 +12,8 @@ from amadou_plugins.connectors.files.found_files import PACKED, opened, reading
 LINE_END = re.compile(rb"[\r\n]")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 READ_SIZE = 1 << 20
+LONGEST_LINE = 64 << 20
+"""Maximum number of bytes of a line. A compressed file of some kilobytes can contain gigabytes without a line ending."""
 _SMALLEST_PART = 1 << 20
 _LARGEST_PART = 64 << 20
 
@@ -21,7 +23,7 @@ class LinesSource(FileSource):
     """Reads the lines of text files as `bytes`, without line endings. Blank lines are records, too.
 
     A line ends with ``\\n``, ``\\r\\n`` or ``\\r``. Bytes that are not valid UTF-8 remain unchanged; a byte order mark
-    at the beginning of a file is dropped. ``*.gz`` and ``*.bz2`` files are decompressed. Files whose names begin with
+    at the beginning of a file is dropped. A line of more than 64 MiB is an error. ``*.gz`` and ``*.bz2`` files are decompressed. Files whose names begin with
     ``.`` or ``_`` are ignored, and so are files in subdirectories.
 
     A single file is bounded input. A directory or a glob is unbounded: files that arrive during a run are read as well.
@@ -44,7 +46,7 @@ class LinesSource(FileSource):
     """
 
     def _records_of(self, path: str) -> Iterator[bytes]:
-        with reading(type(self).__name__, path):
+        with reading(type(self).__name__, path, ValueError):
             yield from chain.from_iterable(_lines(path))
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
@@ -95,7 +97,7 @@ def _parts(cores: int) -> str:
 
 def _lines_of_part(source: str, part: Mapping[str, Any]) -> Iterator[list[bytes]]:
     path = local_path(part["path"])
-    with reading(source, path):
+    with reading(source, path, ValueError):
         yield from _lines(path, part["start"], part["end"])
 
 
@@ -138,15 +140,21 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield one list of lines per piece of a file: the lines that this piece completes. Finally, yield the remaining
-    line, if any, in a list.
+    """Yield the lines that end in each piece of a file, as a list. Finally, yield the remaining line, if any, in a list.
+
+    :raises ValueError: a line is too long
     """
-    rest = b""
+    begun: list[bytes] = []  # the pieces of the line that the next piece continues
     for piece in pieces:
-        lines = (rest + piece).splitlines()
-        rest = b""
+        begun.append(piece)
+        if LINE_END.search(piece) is None:
+            if sum(map(len, begun)) > LONGEST_LINE:
+                raise ValueError(f"a line is longer than {LONGEST_LINE >> 20} MiB")
+            continue
+        lines = b"".join(begun).splitlines()
+        begun = []
         if not piece.endswith(b"\n"):
             # the line may continue, or the \n of its \r\n may follow
-            rest = lines.pop() + (b"\r" if piece.endswith(b"\r") else b"")
+            begun = [lines.pop() + (b"\r" if piece.endswith(b"\r") else b"")]
         yield lines
-    yield rest.splitlines()
+    yield b"".join(begun).splitlines()
