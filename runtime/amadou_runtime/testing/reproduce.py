@@ -161,7 +161,7 @@ def test_of_report(report: DeadLetterReport, job: Job, params: Mapping[str, str]
 
 
 def without_secrets(params: Mapping[str, str], job: Job) -> dict[str, str]:
-    """Return the values of parameters that may be written into a file. A test run reads the others from the environment.
+    """Return the values of parameters that may be written into a file. Test runs read the others from the environment.
 
     :param job: the job whose parameters have no values yet
     """

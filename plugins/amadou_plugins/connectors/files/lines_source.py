@@ -13,7 +13,7 @@ LINE_END = re.compile(rb"[\r\n]")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 READ_SIZE = 1 << 20
 LONGEST_LINE = 64 << 20
-"""Maximum number of bytes of a line. A compressed file of some kilobytes can contain gigabytes without a line ending."""
+"""Maximum number of bytes of a line. A small compressed file can contain gigabytes without a line ending."""
 _SMALLEST_PART = 1 << 20
 _LARGEST_PART = 64 << 20
 
@@ -23,8 +23,8 @@ class LinesSource(FileSource):
     """Reads the lines of text files as `bytes`, without line endings. Blank lines are records, too.
 
     A line ends with ``\\n``, ``\\r\\n`` or ``\\r``. Bytes that are not valid UTF-8 remain unchanged; a byte order mark
-    at the beginning of a file is dropped. A line of more than 64 MiB is an error. ``*.gz`` and ``*.bz2`` files are decompressed. Files whose names begin with
-    ``.`` or ``_`` are ignored, and so are files in subdirectories.
+    at the beginning of a file is dropped. A line of more than 64 MiB is an error. ``*.gz`` and ``*.bz2`` files are
+    decompressed. Files whose names begin with ``.`` or ``_`` are ignored, and so are files in subdirectories.
 
     A single file is bounded input. A directory or a glob is unbounded: files that arrive during a run are read as well.
     Each file is read only once: lines that are appended later are not read. So write each new file to a different
@@ -140,7 +140,7 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines that end in each piece of a file, as a list. Finally, yield the remaining line, if any, in a list.
+    """Yield the lines that end in each piece of a file, as a list. Finally, yield a list with the remaining line, if any.
 
     :raises ValueError: a line is too long
     """
