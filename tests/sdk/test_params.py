@@ -84,9 +84,8 @@ def test_the_repr_of_a_secret_and_messages_of_errors_hide_its_value() -> None:
 
 
 def test_messages_hide_the_parts_of_a_secret_that_was_parsed() -> None:
-    login = Param("LOGIN", type=json.loads, secret=True).value(
-        {"LOGIN": '{"port": 5432, "keys": ["first-key", ["b"]]}'}
-    )
+    text = '{"port": 5432, "keys": ["first-key", ["b"]]}'
+    login = Param("LOGIN", type=json.loads, secret=True).value({"LOGIN": text})
     assert login.reveal() == {"port": 5432, "keys": ["first-key", ["b"]]}
     assert str(SinkError("first-key is no key of b at 5432")) == "*** is no key of b at 5432"
 

@@ -140,7 +140,7 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines that end in each piece of a file, as a list. Finally, yield a list with the remaining line, if any.
+    """Yield the lines that end in each piece of a file, as a list. At the end, yield the remaining line, if any.
 
     :raises ValueError: a line is too long
     """
