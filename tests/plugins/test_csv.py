@@ -55,6 +55,21 @@ def test_a_row_of_a_csv_file_is_a_dict_of_texts_by_column(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize("end", ["", "\n", ","])
+def test_a_small_compressed_csv_file_with_an_endless_row_is_an_error(end: str, tmp_path: Path) -> None:
+    path = tmp_path / "views.csv.bz2"
+    quote = b"" if end == "," else b'"'
+    with bz2.open(path, "wb") as file:
+        file.write(b"channel\na\n" + quote)
+        for _ in range(17):
+            file.write(("x" * 1023 + end).encode() * 1026)
+    assert path.stat().st_size < 20_000
+    records = iter(CsvSource(path).records())
+    assert next(records) == {"channel": "a"}
+    with pytest.raises(SourceError, match=r"the row that begins in line 3 has more than 16,777,216 characters"):
+        next(records)
+
+
 def test_quoted_cells_of_a_csv_file_can_contain_delimiters_quotes_and_line_ends(tmp_path: Path) -> None:
     content = b'a,"b ""c"""\n"1,2","line\r\nbreak\n"\n"","""x"""\n'
     assert rows_of(tmp_path, content) == [

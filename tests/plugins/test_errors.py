@@ -13,7 +13,7 @@ import amadou_plugins
 import amadou_runtime
 from amadou import AmadouError
 from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, NotAnAggregateError, ValueKindError
-from amadou_plugins.connectors.kafka.kafka_source import KafkaTimestampError
+from amadou_plugins.connectors.kafka.kafka_source import KafkaHeadersError, KafkaTimestampError
 from amadou_plugins.dependencies._errors import DependencyError, MarkerError
 from amadou_plugins.joins import JoinSourceError
 from amadou_plugins.window_node import MessageError
@@ -27,6 +27,7 @@ EXAMPLES: list[AmadouError] = [
     DependencyError("no such dependency"),
     JoinSourceError("join", "x", ("l", "r")),
     KafkaTimestampError("views", 1, 7, None),
+    KafkaHeadersError("views", 1, 7),
     MarkerError("weather", TIME, 1),
     MessageError("bad_message", "a message must be a JSON object"),
     MissingFieldError("Sum('price')", "price", "dict", ("cost",)),

@@ -1,3 +1,4 @@
+import ctypes
 import json
 import logging
 import pickle
@@ -8,10 +9,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import attrs
+import confluent_kafka
 import pytest
 from attrs import frozen
 from confluent_kafka import KafkaError, Producer
@@ -34,7 +37,7 @@ from amadou import (
     Subject,
 )
 from amadou.errors import CallbackError, SinkError, SourceError
-from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource, KafkaTimestampError
+from amadou_plugins.connectors import KafkaHeadersError, KafkaRecord, KafkaSink, KafkaSource, KafkaTimestampError
 from amadou_plugins.connectors.kafka import client, transactions
 from amadou_plugins.connectors.kafka.client import Patience
 from amadou_plugins.connectors.kafka.offsets import LATEST, Range, furthest_behind, limited, shares
@@ -249,6 +252,35 @@ def test_a_timestamp_beyond_the_year_9999_is_an_error_when_it_is_read(kafka: str
         KafkaTimestampError, match="has the timestamp 1735689600250000 ms, which is after the year 9999"
     ):
         record.timestamp  # noqa: B018
+
+
+def test_headers_with_a_name_that_is_not_utf8_are_an_error_when_they_are_read(kafka: str) -> None:
+    topic = make_topic(kafka)
+    fill_with_header(kafka, topic, b"\xff\xfe", b"first")
+    fill(kafka, topic, [{"value": b"second", "headers": [("name", b"x")]}])
+    first, second = KafkaSource(topic, kafka).records()
+    assert (first.value, second.value, second.headers) == (b"first", b"second", (("name", b"x"),))
+    with pytest.raises(KafkaHeadersError, match=f"offset 0 in partition 0 of topic '{topic}' has a header whose name"):
+        first.headers  # noqa: B018
+
+
+def fill_with_header(kafka: str, topic: str, name: bytes, value: bytes) -> None:
+    """Write a record with a header whose name need not be text, which confluent-kafka does not allow."""
+    (path,) = (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka*")
+    lib, error = ctypes.CDLL(str(path)), ctypes.create_string_buffer(512)
+    for function in (lib.rd_kafka_conf_new, lib.rd_kafka_new, lib.rd_kafka_headers_new):
+        function.restype = ctypes.c_void_p
+    conf = ctypes.c_void_p(lib.rd_kafka_conf_new())
+    assert lib.rd_kafka_conf_set(conf, b"bootstrap.servers", kafka.encode(), error, 512) == 0, error.value
+    producer = ctypes.c_void_p(lib.rd_kafka_new(0, conf, error, 512))
+    headers = ctypes.c_void_p(lib.rd_kafka_headers_new(ctypes.c_size_t(1)))
+    lib.rd_kafka_header_add(headers, name, ctypes.c_ssize_t(len(name)), b"x", ctypes.c_ssize_t(1))
+    with_topic = (ctypes.c_int(1), topic.encode())  # the numbers are those of rd_kafka_vtype_t
+    with_value = (ctypes.c_int(4), value, ctypes.c_size_t(len(value)))
+    copied, with_headers = (ctypes.c_int(7), ctypes.c_int(2)), (ctypes.c_int(10), headers)
+    assert not lib.rd_kafka_producev(producer, *with_topic, *with_value, *copied, *with_headers, ctypes.c_int(0))
+    assert lib.rd_kafka_flush(producer, 60_000) == 0
+    lib.rd_kafka_destroy(producer)
 
 
 def test_a_handler_that_reads_a_missing_timestamp_of_a_record_fails() -> None:

@@ -21,7 +21,12 @@ from amadou_plugins.connectors.files.parquet_sink import ParquetSink
 from amadou_plugins.connectors.files.parquet_source import ParquetSource
 from amadou_plugins.connectors.kafka.avro_format import AvroFormat
 from amadou_plugins.connectors.kafka.kafka_sink import KafkaSink
-from amadou_plugins.connectors.kafka.kafka_source import KafkaRecord, KafkaSource, KafkaTimestampError
+from amadou_plugins.connectors.kafka.kafka_source import (
+    KafkaHeadersError,
+    KafkaRecord,
+    KafkaSource,
+    KafkaTimestampError,
+)
 from amadou_plugins.connectors.kafka.protobuf_format import ProtobufFormat
 from amadou_plugins.connectors.postgres.postgres_sink import PostgresSink
 from amadou_plugins.connectors.postgres.postgres_table import PostgresTable
@@ -41,6 +46,7 @@ __all__ = [
     "JsonCodec",
     "JsonLinesSink",
     "JsonLinesSource",
+    "KafkaHeadersError",
     "KafkaRecord",
     "KafkaSink",
     "KafkaSource",

@@ -1,6 +1,7 @@
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -12,7 +13,8 @@ from amadou_plugins.connectors.files.column_names import check_twice, column_nam
 from amadou_plugins.connectors.files.file_source import FileSource
 from amadou_plugins.connectors.files.found_files import opened, reading
 
-_LARGEST_CELL = 2**31 - 1
+_LONGEST_ROW = 16 << 20
+"""Maximum number of characters of a row. A small compressed file can contain gigabytes without the end of a row."""
 
 
 @attrs.frozen
@@ -42,7 +44,8 @@ class CsvSource(FileSource):
 
     A row is malformed if it has too few or too many cells, misplaced quotes, or bytes that are invalid in the
     `encoding`. Depending on the job's `on_error`, a malformed row ends the run, or becomes a dead letter whose record
-    is a `MalformedRow`. A malformed header ends the run.
+    is a `MalformedRow`. A malformed header ends the run, and so does a row of more than 16,777,216
+    characters.
 
     Files are found and ordered as in `LinesSource`; ``*.gz`` and ``*.bz2`` files are decompressed. On Spark, a single
     task reads each file.
@@ -100,7 +103,7 @@ class CsvSource(FileSource):
         return record
 
     def _records_of(self, path: str, content: bytes | None = None) -> Iterator[Any]:
-        with reading("CsvSource", path, UnicodeError), opened(path, content) as packed:
+        with reading("CsvSource", path, ValueError), opened(path, content) as packed:
             rows = _Rows(path, packed, str(self.encoding), str(self.delimiter))
             columns: Any = self.columns
             for cells in rows:
@@ -128,15 +131,17 @@ class _Rows:
         self._file = io.TextIOWrapper(file, encoding, "surrogateescape", newline="")
         self._delimiter = delimiter
         self._lines: list[str] = []
+        self._size = 0
         self.line = 1
         """Number of the current row's first line."""
 
     def __iter__(self) -> Iterator[Any]:
-        csv.field_size_limit(_LARGEST_CELL)  # applies to all readers in this process; the default is 128 KiB
+        csv.field_size_limit(_LONGEST_ROW)  # applies to all readers in this process; the default is 128 KiB
         reader = csv.reader(self._counted(), delimiter=self._delimiter, strict=True)
         while True:
             self.line += len(self._lines)
             self._lines.clear()
+            self._size = 0
             try:
                 cells = next(reader, None)
             except csv.Error as error:
@@ -157,7 +162,10 @@ class _Rows:
         return MalformedRow(self._path, self.line, text, problem)
 
     def _counted(self) -> Iterator[str]:
-        for number, line in enumerate(self._file):
+        for number, line in enumerate(iter(partial(self._file.readline, _LONGEST_ROW + 1), "")):
+            self._size += len(line)
+            if self._size > _LONGEST_ROW:
+                raise ValueError(f"the row that begins in line {self.line} has more than {_LONGEST_ROW:,} characters")
             self._lines.append(line if number else line.removeprefix("\ufeff"))
             yield self._lines[-1]
 

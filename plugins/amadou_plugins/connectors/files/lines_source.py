@@ -12,7 +12,7 @@ from amadou_plugins.connectors.files.found_files import PACKED, opened, reading
 LINE_END = re.compile(rb"[\r\n]")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 READ_SIZE = 1 << 20
-LONGEST_LINE = 64 << 20
+_LONGEST_LINE = 64 << 20
 """Maximum number of bytes of a line. A small compressed file can contain gigabytes without a line ending."""
 _SMALLEST_PART = 1 << 20
 _LARGEST_PART = 64 << 20
@@ -148,8 +148,8 @@ def _split(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
     for piece in pieces:
         begun.append(piece)
         if LINE_END.search(piece) is None:
-            if sum(map(len, begun)) > LONGEST_LINE:
-                raise ValueError(f"a line is longer than {LONGEST_LINE >> 20} MiB")
+            if sum(map(len, begun)) > _LONGEST_LINE:
+                raise ValueError(f"a line is longer than {_LONGEST_LINE >> 20} MiB")
             continue
         lines = b"".join(begun).splitlines()
         begun = []

@@ -61,10 +61,29 @@ class KafkaTimestampError(AmadouError):
         )
 
 
+class KafkaHeadersError(AmadouError):
+    """A Kafka record has a header whose name is not valid UTF-8, so confluent-kafka cannot read the record's headers.
+
+    :param topic: topic of the record
+    :param partition: partition of the record
+    :param offset: offset of the record
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        super().__init__(
+            f"the record at offset {offset} in partition {partition} of topic {topic!r} has a header whose name is not "
+            "UTF-8, so its headers cannot be read: write the record with other names, or read what you need from its "
+            "value"
+        )
+
+
 class _Fields(NamedTuple, Generic[V, K]):
     value: V
     key: K = None  # type: ignore[assignment]
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] | None = ()  # None if they cannot be read
     timestamp: datetime | int | None = None  # milliseconds if the time does not fit into a datetime
     topic: str = ""
     partition: int = 0
@@ -77,7 +96,8 @@ class KafkaRecord(_Fields[V, K]):
 
     :param value: value of the record, as bytes or as decoded with the source's `value_format`; `None` for a tombstone
     :param key: key of the record, as bytes or as decoded with the source's `key_format`; `None` if there is no key
-    :param headers: headers of the record, as pairs of name and value
+    :param headers: headers of the record, as pairs of name and value. If a name is not valid UTF-8, reading this
+        attribute raises a `KafkaHeadersError`
     :param timestamp: create time or log append time of the record in UTC, depending on the topic's
         ``message.timestamp.type``. If a record has no timestamp, or its timestamp is after the year 9999, reading
         this attribute raises a `KafkaTimestampError`
@@ -87,6 +107,13 @@ class KafkaRecord(_Fields[V, K]):
     """
 
     __slots__ = ()
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        found = self[2]  # the field that this property hides
+        if found is None:
+            raise KafkaHeadersError(self.topic, self.partition, self.offset)
+        return found
 
     @property
     def timestamp(self) -> datetime:
@@ -324,6 +351,14 @@ def _time(millis: int) -> datetime | int | None:
         return millis
 
 
+def _headers(message: Any) -> tuple[tuple[str, bytes | None], ...] | None:
+    """Return a message's headers; `None` if a name is not valid UTF-8."""
+    try:
+        return tuple(message.headers() or ())
+    except (SystemError, UnicodeDecodeError):  # confluent-kafka returns with an exception set
+        return None
+
+
 def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:
     # The records are built from columns: calling the class for each record takes twice as long.
     from confluent_kafka import Message
@@ -335,7 +370,7 @@ def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:
         zip(
             map(Message.value, messages),
             map(Message.key, messages),
-            (tuple(message.headers() or ()) for message in messages),
+            map(_headers, messages),
             map(times.__getitem__, millis),
             repeat(wanted.topic),
             repeat(wanted.partition),
