@@ -57,6 +57,7 @@ FIGURES: Mapping[str, str] = {
     "entries": "entries of state",
     "checkpoint": "checkpoint (MB)",
 }
+ALL = "**all of the following**"
 
 Piece = Mapping[str, Any]
 
@@ -88,14 +89,12 @@ def page_of(pieces: Sequence[Piece]) -> str:
 
 
 def _disturbed_rows(part: str, pieces: Sequence[Piece]) -> Iterable[tuple[str, ...]]:
-    for origin, group in _by_origin(pieces).items():
-        tried: Counter[str] = Counter()
-        for piece in group:
-            tried.update(piece["tried"])
+    for origin, group in _with_all(pieces).items():
+        tried = _tried(group)
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(tried.items()))
         sums = {name: sum(piece.get(name, 0) for piece in group) for name in ("runs", "events", "results")}
         bad = {name: sum(piece[name] for piece in group) for name in ("lost", "twice", "wrong")}
-        seeds = ", ".join(str(piece["seed"]) for piece in group)
+        seeds = "" if origin == ALL else ", ".join(str(piece["seed"]) for piece in group)
         yield (
             f"`{part}`: {DONE[part]}",
             f"**{tried.total()}**: {faults}",
@@ -141,11 +140,8 @@ def _quarters(samples: Sequence[Any]) -> Sequence[int]:
 
 
 def _counted_rows(part: str, what: str, pieces: Sequence[Piece]) -> Iterable[tuple[str, ...]]:
-    for origin, group in _by_origin(pieces).items():
-        tried: Counter[str] = Counter()
-        for piece in group:
-            tried.update(piece["tried"])
-        counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(tried.items()) if count)
+    for origin, group in (_by_origin if part in SELECTED else _with_all)(pieces).items():
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(_tried(group).items()) if count)
         yield f"`{part}`", what, counts, origin, max(piece["date"] for piece in group)
 
 
@@ -166,6 +162,16 @@ def _by_origin(pieces: Sequence[Piece]) -> Mapping[str, Sequence[Piece]]:
     for piece in pieces:
         groups[_origin(piece)].append(piece)
     return groups
+
+
+def _with_all(pieces: Sequence[Piece]) -> Mapping[str, Sequence[Piece]]:
+    """Pieces by the versions on which they ran, after all of them if there are several versions."""
+    groups = _by_origin(pieces)
+    return {ALL: pieces, **groups} if len(groups) > 1 else groups
+
+
+def _tried(pieces: Iterable[Piece]) -> Counter[str]:
+    return sum((Counter(piece["tried"]) for piece in pieces), Counter())
 
 
 def _origin(piece: Piece) -> str:

@@ -20,6 +20,15 @@ def test_appended_figures_are_added_and_others_replace_those_of_their_part(tmp_p
     assert "**2**: jvm 2" in page_of(read(file))
 
 
+def test_what_was_tried_on_several_versions_is_also_summed() -> None:
+    piece = {"part": "fuzz", "version": "1", "spark": "4", "python": "3", "date": "2026-01-01", "found": []}
+    tried = [{"commit": "a", "tried": {"scripts": 2000}}, {"commit": "b", "tried": {"scripts": 500}}]
+    page = page_of([{**piece, **each} for each in tried])
+    assert "| 2,500 scripts | **all of the following** |" in page
+    assert "| 500 scripts | amadou 1 (b), Spark 4, Python 3 |" in page
+    assert "all of the following" not in page_of([{**piece, **tried[0]}])
+
+
 def test_the_page_names_each_failure_and_the_command_that_repeats_it(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     piece = Piece(file, "kills", append=False, seed=1)
