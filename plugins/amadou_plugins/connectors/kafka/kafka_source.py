@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain, repeat
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any, Generic
 
 import attrs
@@ -35,6 +35,10 @@ _READING = {
     # When the queue is full, librdkafka pauses fetching, by default for a second.
     "fetch.queue.backoff.ms": 10,
 }
+_headers_of = methodcaller("headers")
+"""Calls a message's `headers`. If a name is not UTF-8, the method returns although it has set an exception. Python notices
+this only if the method is not called directly.
+"""
 _logger = logging.getLogger("amadou")
 _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
 """This process's consumers, by their settings. They are cached because connections are costly."""
@@ -354,8 +358,8 @@ def _time(millis: int) -> datetime | int | None:
 def _headers(message: Any) -> tuple[tuple[str, bytes | None], ...] | None:
     """Return a message's headers; `None` if a name is not valid UTF-8."""
     try:
-        return tuple(message.headers() or ())
-    except (SystemError, UnicodeDecodeError):  # confluent-kafka returns with an exception set
+        return tuple(_headers_of(message) or ())
+    except SystemError:
         return None
 
 
