@@ -36,8 +36,8 @@ _READING = {
     "fetch.queue.backoff.ms": 10,
 }
 _headers_of = methodcaller("headers")
-"""Calls a message's `headers`. If a name is not UTF-8, the method returns although it has set an exception. Python notices
-this only if the method is not called directly.
+"""Calls a message's `headers`. If a name is not UTF-8, the method returns although it has set an exception, and Python
+does not always notice this if the method is called directly.
 """
 _logger = logging.getLogger("amadou")
 _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
