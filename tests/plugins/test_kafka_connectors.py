@@ -808,6 +808,18 @@ def test_a_topic_of_tokens_that_forgets_or_is_too_small_is_an_error(broker: OwnS
     delete(server, tokens)
 
 
+def test_a_record_of_somebody_else_in_the_topic_of_tokens_is_an_error(broker: OwnService) -> None:
+    parts = Parts(broker.address)
+    parts.sink.check("sums", Sum)
+    odd = [{"value": value, "key": b"part"} for value in (b"{}", b"[", b'{"batch": "x"}')]
+    fill(broker.address, transactions.TOKENS_TOPIC, [{**odd[n % 3], "partition": n} for n in range(16)])
+    with pytest.raises(
+        SinkError, match=r"the record at offset 0 in partition \d+ of the topic amadou-tokens is not one"
+    ):
+        parts.write(0, "a")
+    delete(broker.address, transactions.TOKENS_TOPIC)
+
+
 @pytest.mark.qualify
 def test_a_cluster_without_transactions_is_an_error_before_the_run(broker: OwnService) -> None:
     topic = make_topic(broker.address)

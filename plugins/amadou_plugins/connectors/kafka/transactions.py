@@ -341,12 +341,27 @@ class _Tokens:
 
         error = message.error()
         if error is None:
-            self._latest[message.key().decode()] = orjson.loads(message.value())["batch"]
+            part, batch = self._token(message)
+            self._latest[part] = batch
         elif error.code() != KafkaError._PARTITION_EOF:
             self._patience.waits(error)
             return position
         # Only the event at the end of the partition says that there are no tokens before the markers of transactions.
         return int(message.offset()) + (error is None)
+
+    def _token(self, message: Any) -> tuple[str, int]:
+        """Return the id of a part, and the number of its last batch.
+
+        :raises SinkError: the record is not a token
+        """
+        try:
+            return message.key().decode(), int(orjson.loads(message.value())["batch"])
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise SinkError(
+                f"{self._cluster.label}: the record at offset {message.offset()} in partition {message.partition()} of "
+                f"the topic {TOKENS_TOPIC} is not one of amadou's ({error!r}): delete the records up to this one with "
+                "kafka-delete-records, and let only amadou write to this topic"
+            ) from error
 
 
 def _transactions(cluster: Cluster, part: Part) -> _Transactions:
