@@ -44,8 +44,7 @@ class CsvSource(FileSource):
 
     A row is malformed if it has too few or too many cells, misplaced quotes, or bytes that are invalid in the
     `encoding`. Depending on the job's `on_error`, a malformed row ends the run, or becomes a dead letter whose record
-    is a `MalformedRow`. A malformed header ends the run, and so does a row of more than 16,777,216
-    characters.
+    is a `MalformedRow`. A malformed header ends the run, and so does a row of more than 16,777,216 characters.
 
     Files are found and ordered as in `LinesSource`; ``*.gz`` and ``*.bz2`` files are decompressed. On Spark, a single
     task reads each file.
