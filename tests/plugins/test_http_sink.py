@@ -310,6 +310,13 @@ def test_the_sink_pauses_for_the_time_that_the_service_asks_for(service: Service
     assert service.values == [1]
 
 
+@pytest.mark.parametrize("asked", ["9" * 5000, "Mon, 01 Jan 99999999999999 00:00:00 GMT", "9" * 400])
+def test_a_pause_that_no_number_can_hold_is_no_error(service: Service, pauses: list[float], asked: str) -> None:
+    service.answers = [(503, {"Retry-After": asked}, "")]
+    send(HttpSink(service.url, give_up_after=SHORT), 1)
+    assert service.values == [1]
+
+
 def test_a_pause_is_never_longer_than_the_time_to_give_up(service: Service, pauses: list[float]) -> None:
     service.answers = [(429, {"Retry-After": "3600"}, "")] * 1000
     with pytest.raises(SinkError, match=r"429 Too Many Requests; retried for 0\.2 s"):

@@ -248,7 +248,7 @@ def _asked_pause(answer: Any) -> float:
 
     try:
         return urllib3.Retry().get_retry_after(answer) or 0.0
-    except urllib3.exceptions.InvalidHeader:
+    except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):  # a huge number, or a date in a huge year
         return 0.0
 
 
