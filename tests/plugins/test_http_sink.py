@@ -476,6 +476,13 @@ def test_a_login_in_the_url_is_an_error_that_does_not_show_it(url: str) -> None:
     assert "hidden-login" not in str(caught.value)
 
 
+def test_a_password_in_a_parameter_of_the_url_is_an_error_that_does_not_show_it() -> None:
+    with pytest.raises(SinkError, match="the url contains a password") as caught:
+        HttpSink("http://host/hook?api_key=hidden-key")
+    assert "hidden-key" not in str(caught.value)
+    HttpSink(Secret("http://host/hook?api_key=hidden-key"))
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [

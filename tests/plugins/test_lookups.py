@@ -241,6 +241,8 @@ def test_http_get_makes_concurrent_requests(service: str) -> None:
     [
         (lambda: HttpGet("example.com/{key}"), "must begin with http"),
         (lambda: HttpGet("http://example.com/"), "must contain {key}"),
+        (lambda: HttpGet("http://u:plain@example.com/{key}"), "the url contains a password"),
+        (lambda: HttpGet("http://example.com/{key}?api_key=plain"), "the url contains a password"),
         (lambda: HttpGet("http://example.com/{key}", token="plain"), "token must be a Secret"),  # type: ignore[arg-type]
         (lambda: PostgresRows("mysql://db", "t", key="id"), "must begin with postgresql"),
         (lambda: PostgresRows("postgresql://u:p@db", "t", key="id"), "pass the password in password="),

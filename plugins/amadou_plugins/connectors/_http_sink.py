@@ -18,7 +18,7 @@ from amadou import BufferingWriter, Codec, Param, Secret, Sink, SinkBatch, SinkW
 from amadou.errors import SinkError
 from amadou.text import shortened
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors._settings import check_count, check_secret, check_time, revealed
+from amadou_plugins.connectors._settings import check_count, check_secret, check_time, has_password, revealed
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
@@ -187,6 +187,11 @@ class HttpSink(Sink):
             raise SinkError(
                 "HttpSink does not accept a login in its url, because logs and errors show the url: pass token=, or "
                 "headers={'Authorization': Secret('Basic …')}"
+            )
+        if isinstance(self.url, str) and has_password(self.url):
+            raise SinkError(
+                "HttpSink: the url contains a password, which would appear in logs: pass it in headers=, or make the "
+                "url a Secret"
             )
         if not is_usable:
             shown = "this one" if isinstance(self.url, Secret) else repr(self.url)

@@ -12,7 +12,7 @@ import orjson
 
 from amadou import Param, Secret
 from amadou.errors import AmadouError, SpecError
-from amadou_plugins.connectors._settings import check_secret, revealed
+from amadou_plugins.connectors._settings import check_secret, has_password, revealed
 
 _KEY: Final = "{key}"
 _MOST_BYTES: Final = 10 << 20
@@ -45,7 +45,7 @@ class HttpGet:
     batch_size: ClassVar[int] = 1
 
     url: str | Param
-    headers: Mapping[str, str | Secret | Param] = attrs.field(factory=dict, kw_only=True, hash=False)
+    headers: Mapping[str, str | Secret | Param] = attrs.field(factory=dict, kw_only=True, hash=False, repr=False)
     token: Secret | Param | None = attrs.field(default=None, kw_only=True)
     answer: Callable[[Any], Any] = attrs.field(default=_whole, kw_only=True)
     timeout: float = attrs.field(default=10.0, kw_only=True)
@@ -55,6 +55,11 @@ class HttpGet:
             raise SpecError(f"HttpGet: the url must begin with http:// or https://, not {self.url!r}")
         if isinstance(self.url, str) and _KEY not in self.url:
             raise SpecError(f"HttpGet: the url must contain {_KEY} in place of the key, not {self.url!r}")
+        if isinstance(self.url, str) and has_password(self.url):
+            raise SpecError(
+                "HttpGet: the url contains a password, which would appear in logs: pass token= or headers=, or make the "
+                "url a Param with secret=True"
+            )
         check_secret(SpecError, "token", self.token)
 
     def __call__(self, keys: list[Any]) -> dict[Any, Any]:
@@ -65,7 +70,7 @@ class HttpGet:
         """
         answers = {}
         for key in keys:
-            url = str(self.url).replace(_KEY, quote(str(key), safe=""))
+            url = str(revealed(self.url)).replace(_KEY, quote(str(key), safe=""))
             if not {".", ".."}.isdisjoint(urlsplit(url).path.split("/")):
                 raise AmadouError(f"the key {key!r} cannot be a part of a path: it would lead to another address")
             found = self._get(url)
