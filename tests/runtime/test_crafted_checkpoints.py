@@ -78,6 +78,15 @@ def test_a_snapshot_reads_no_file_outside_of_its_directory(checkpoint: Path, nam
         read(checkpoint)
 
 
+@pytest.mark.parametrize("field", ["localFileName", "dfsSstFileName"])
+def test_a_snapshot_that_names_a_file_outside_is_not_left_to_spark(checkpoint: Path, field: str) -> None:
+    rename(checkpoint, field, "../../outside.sst")
+    for checksums in list(checkpoint.glob("state/*/*/.*.zip.crc")):  # amadou does not read files without checksums
+        checksums.unlink()
+    with pytest.raises(CheckpointError, match="names a file outside of it"):
+        read(checkpoint)
+
+
 def test_a_snapshot_whose_zip_file_becomes_very_large_is_refused(checkpoint: Path) -> None:
     change_snapshots(checkpoint, lambda files: files.update({"000009.log": bytes(100 << 20)}))
     with pytest.raises(CheckpointError, match="decompresses to more than"):

@@ -57,8 +57,8 @@ class HttpGet:
             raise SpecError(f"HttpGet: the url must contain {_KEY} in place of the key, not {self.url!r}")
         if isinstance(self.url, str) and has_password(self.url):
             raise SpecError(
-                "HttpGet: the url contains a password, which would appear in logs: pass token= or headers=, or make the "
-                "url a Param with secret=True"
+                "HttpGet: the url contains a password, which would appear in logs: pass token= or headers=, or make "
+                "the url a Param with secret=True"
             )
         check_secret(SpecError, "token", self.token)
 

@@ -139,21 +139,17 @@ class RangeFiles:
             path = self._directory / f"{version}.zip"
             content = _checked(path)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                most = most_inflated(content)
-                if sum(info.file_size for info in archive.infolist()) > most:
-                    _refuse(path, f"decompresses to more than {most:,} bytes")
+                _check_size(path, archive, most_inflated(content))
                 archive.extractall(directory)
             form, described = (directory / "metadata").read_text().splitlines()
             metadata = json.loads(described)
             families = metadata.get("columnFamilyMapping", {})
             if form != "v1" or metadata.get("logFiles") or (self._is_log and families.get("log") != _LOG_FAMILY):
                 raise UnknownFilesError(f"the snapshot has an unknown form: {form} {described}")
+            _check_names(path, metadata)
             for file in metadata["sstFiles"]:
-                stored, local = file["dfsSstFileName"], file["localFileName"]
-                for each in (stored, local):
-                    if not isinstance(each, str) or each in ("", "..") or Path(each).name != each:
-                        _refuse(path, f"names a file outside of it ({shown_value(each, _SHOWN)})")
-                (directory / local).symlink_to(_regular(self._directory / "SSTs" / stored).absolute())
+                stored = _regular(self._directory / "SSTs" / file["dfsSstFileName"])
+                (directory / file["localFileName"]).symlink_to(stored.absolute())
             opened = Rdict(name, Options(raw_mode=True), access_type=AccessType.read_only(False))
             try:
                 return self._rows_in(opened.iter())
@@ -263,6 +259,41 @@ def _last_field(value: bytes, begin: int, size: int) -> bytes:
     """Return the last field of a row, after which the row is only filled to a multiple of eight bytes."""
     _check(begin + size <= len(value) < begin + size + 8)
     return value[begin : begin + size]
+
+
+def check_snapshots(checkpoint: Path) -> None:
+    """Check the snapshots of a checkpoint before Spark reads them: Spark would write the files that they name anywhere.
+
+    :raises CheckpointError: a snapshot names a file outside of its directory, or cannot be read
+    """
+    for path in (checkpoint / "state").rglob("*.zip"):
+        try:
+            with zipfile.ZipFile(_regular(path)) as archive:
+                _check_size(path, archive, most_inflated(path.read_bytes()))
+                if len(set(archive.namelist())) != len(archive.namelist()):
+                    _refuse(path, "contains two files with one name")
+                _check_names(path, json.loads(archive.read("metadata").partition(b"\n")[2]))
+        except CheckpointError:
+            raise
+        except FileNotFoundError:
+            continue  # a run has removed it
+        except Exception as error:  # zipfile raises many kinds of errors
+            _refuse(path, f"cannot be read ({error})")
+
+
+def _check_size(path: Path, archive: zipfile.ZipFile, most: int) -> None:
+    if sum(info.file_size for info in archive.infolist()) > most:
+        _refuse(path, f"decompresses to more than {most:,} bytes")
+
+
+def _check_names(path: Path, metadata: Mapping[str, Any]) -> None:
+    """Check the names of files in the metadata of a snapshot."""
+    for file in (*(metadata.get("sstFiles") or ()), *(metadata.get("logFiles") or ())):
+        for field, name in file.items():
+            if field.endswith("FileName") and (
+                not isinstance(name, str) or name in ("", "..") or Path(name).name != name
+            ):
+                _refuse(path, f"names a file outside of it ({shown_value(name, _SHOWN)})")
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
