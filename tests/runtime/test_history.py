@@ -155,3 +155,17 @@ def test_files_whose_names_are_no_numbers_of_batches_are_ignored(files: LocalFil
         for name in ("7", "\N{SUPERSCRIPT TWO}", "8.tmp"):
             files.write(f"{directory}/{name}", "")
     assert (last_commit(files), last_batch(files)) == (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("watermark", "2025-01-01T00:00:00"), ("number", 2**60), ("counts", {"records": {"in": 2**63}})],
+)
+def test_reports_with_times_without_time_zones_or_huge_numbers_are_left_out(
+    files: LocalFiles, field: str, value: Any
+) -> None:
+    written(files, report(0), report(1))
+    path = files.directory / "history" / "0"
+    first, second = path.read_text().splitlines()
+    path.write_text(f"{json.dumps(json.loads(first) | {field: value})}\n{second}")
+    assert read_history(files) == [report(1)]
