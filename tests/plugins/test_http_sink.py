@@ -310,6 +310,13 @@ def test_the_sink_pauses_for_the_time_that_the_service_asks_for(service: Service
     assert service.values == [1]
 
 
+@pytest.mark.parametrize("asked", ["9" * 5000, "Mon, 01 Jan 99999999999999 00:00:00 GMT", "9" * 400])
+def test_a_pause_that_no_number_can_hold_is_no_error(service: Service, pauses: list[float], asked: str) -> None:
+    service.answers = [(503, {"Retry-After": asked}, "")]
+    send(HttpSink(service.url, give_up_after=SHORT), 1)
+    assert service.values == [1]
+
+
 def test_a_pause_is_never_longer_than_the_time_to_give_up(service: Service, pauses: list[float]) -> None:
     service.answers = [(429, {"Retry-After": "3600"}, "")] * 1000
     with pytest.raises(SinkError, match=r"429 Too Many Requests; retried for 0\.2 s"):
@@ -467,6 +474,13 @@ def test_a_login_in_the_url_is_an_error_that_does_not_show_it(url: str) -> None:
     with pytest.raises(SinkError, match="does not accept a login in its url") as caught:
         HttpSink(url)
     assert "hidden-login" not in str(caught.value)
+
+
+def test_a_password_in_a_parameter_of_the_url_is_an_error_that_does_not_show_it() -> None:
+    with pytest.raises(SinkError, match="the url contains a password") as caught:
+        HttpSink("http://host/hook?api_key=hidden-key")
+    assert "hidden-key" not in str(caught.value)
+    HttpSink(Secret("http://host/hook?api_key=hidden-key"))
 
 
 @pytest.mark.parametrize(

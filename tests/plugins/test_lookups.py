@@ -4,6 +4,7 @@ import json
 import pickle
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import UUID, uuid4
@@ -167,7 +168,10 @@ class Service(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body.encode())
+        for piece in [body[:9], *body[9:]] if key == "slow" else [body]:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self.wfile.write(piece.encode())
+            self.released.wait(0.05 if key == "slow" else 0)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -205,12 +209,19 @@ def test_http_get_looks_up_answers_of_a_service(service: str) -> None:
         ("moved", "the service answered with status 302"),
         ("garbage", "the answer is not JSON"),
         ("silent", "no answer within 0.2 s"),
+        ("..", r"the key '\.\.' cannot be a part of a path"),
     ],
 )
 def test_the_error_for_an_invalid_answer_of_a_service_states_the_reason(key: str, why: str, service: str) -> None:
     with pytest.raises(AmadouError, match=f"cannot fetch the key '{key}'.*{why}"):
         names(HttpGet(service, answer=made), key, retries=1, timeout=0.2 if key == "silent" else 20)
-    assert [path for path, _ in Service.requests] == [f"/customers/{key}"] * 2
+    assert [path for path, _ in Service.requests] == ([] if key == ".." else [f"/customers/{key}"] * 2)
+
+
+def test_http_get_does_not_wait_for_a_body_that_takes_longer_than_the_timeout(service: str) -> None:
+    with pytest.raises(AmadouError, match=r"no complete answer within 0\.2 s"):
+        HttpGet(service, timeout=0.2)(["slow"])
+    assert HttpGet(service)(["slow"]) == {"slow": {"name": "SLOW", "level": 1}}
 
 
 def test_a_lookup_in_a_service_that_cannot_be_reached_is_an_error() -> None:
@@ -230,6 +241,8 @@ def test_http_get_makes_concurrent_requests(service: str) -> None:
     [
         (lambda: HttpGet("example.com/{key}"), "must begin with http"),
         (lambda: HttpGet("http://example.com/"), "must contain {key}"),
+        (lambda: HttpGet("http://u:plain@example.com/{key}"), "the url contains a password"),
+        (lambda: HttpGet("http://example.com/{key}?api_key=plain"), "the url contains a password"),
         (lambda: HttpGet("http://example.com/{key}", token="plain"), "token must be a Secret"),  # type: ignore[arg-type]
         (lambda: PostgresRows("mysql://db", "t", key="id"), "must begin with postgresql"),
         (lambda: PostgresRows("postgresql://u:p@db", "t", key="id"), "pass the password in password="),

@@ -133,6 +133,8 @@ def test_the_command_line_gives_options_of_any_name() -> None:
     "value",
     [
         "jdbc:postgresql://h/d?user=u&password=hunter22",
+        "jdbc:sqlserver://h;user=u;password = hunter22",
+        "jdbc:mysql://(host=h,user=u,password=hunter22)/d",
         "jdbc:sqlserver://h:1433;user=u; Password=hunter22",
         "jdbc:oracle:thin:scott/hunter22@//h:1521/s",
         "mongodb://u:hunter22@h/d",

@@ -5,11 +5,13 @@ import json
 import os
 import pickle
 import random
+import resource
 import selectors
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -657,6 +659,18 @@ def test_the_window_node_replies_to_messages_of_a_pipe_in_their_order():
         reply["window_id"] == f"window-{(AT_TEN + number * 7) // MINUTE * MINUTE}"
         for number, reply in enumerate(answered[:-1])
     )
+
+
+def test_many_empty_lines_take_little_memory():
+    read, write = os.pipe()
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (2**30, 2**30))
+
+    with subprocess.Popen(COMMAND, stdin=read, stdout=subprocess.DEVNULL, preexec_fn=limit) as node:
+        os.close(read)
+        with os.fdopen(write, "wb") as lines:
+            lines.write(b"\n" * 1_000_000)
+
+    assert node.returncode == 0
 
 
 def test_the_window_node_prints_nothing_for_an_empty_input():

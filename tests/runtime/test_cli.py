@@ -259,6 +259,14 @@ def test_a_job_file_can_be_run_as_a_program(program: Path) -> None:
     assert outputs() == [{"a": 1}, {"a": 3}]
 
 
+def test_warnings_of_a_run_have_no_characters_that_a_terminal_obeys(program: Path) -> None:
+    with program.open("a") as file:
+        file.write("import logging\nlogging.getLogger('amadou').warning('no\\x1b[2J \\u202e\\nend')\n")
+    command = [Path(sys.executable).with_name("amadou"), "run", program, "--engine", "embedded"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stderr.startswith("no\N{REPLACEMENT CHARACTER}[2J \N{REPLACEMENT CHARACTER}\nend\ntotals: 2 events")
+
+
 def test_describe_shows_handler_ports_sources_and_parameters() -> None:
     result = amadou("describe", "cli_totals.py", "-p", "VIEWS=views.jsonl")
     assert result.exit_code == 0

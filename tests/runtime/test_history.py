@@ -2,16 +2,21 @@
 
 import json
 import logging
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import attrs
 import pytest
 from tests.conformance.handlers import Recorder, job
 
 from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport, PartitionReport
+from amadou.errors import CheckpointError
 from amadou_runtime.core.job_document import job_document
+from amadou_runtime.spark.checkpoint import last_batch
+from amadou_runtime.spark.clock import last_commit
 from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.history import HistoryWriter, LastRun, read_history, read_job
 
@@ -117,3 +122,50 @@ def test_a_history_that_cannot_be_written_does_not_end_the_run(
     with caplog.at_level(logging.WARNING, "amadou"):
         written(files, *map(report, range(10)))
     assert "the history of the run is not written" in caplog.text
+
+
+@pytest.mark.parametrize("trigger", ["9" * 5000 + " seconds", "9" * 30 + " weeks"])
+def test_the_last_run_is_empty_if_its_trigger_is_not_an_interval_that_python_has(
+    files: LocalFiles, trigger: str
+) -> None:
+    files.write("history/job", json.dumps({"trigger": trigger, "description": DESCRIPTION}))
+    assert read_job(files) == LastRun()
+
+
+@pytest.mark.parametrize("name", ["history/0", "history/dead_letters"])
+def test_a_history_with_a_pipe_is_an_error(files: LocalFiles, name: str) -> None:
+    written(files, report(0))
+    (files.directory / name).unlink(missing_ok=True)
+    os.mkfifo(files.directory / name)
+    with pytest.raises(CheckpointError, match=f"{name} is not a regular file"):
+        read_history(files)
+
+
+def test_a_file_of_a_checkpoint_that_does_not_fit_in_memory_is_an_error(
+    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(files, report(0))
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=MemoryError))
+    with pytest.raises(CheckpointError, match="a file is too large"):
+        read_history(files)
+
+
+def test_files_whose_names_are_no_numbers_of_batches_are_ignored(files: LocalFiles) -> None:
+    for directory in ("commits", "offsets"):
+        for name in ("7", "\N{SUPERSCRIPT TWO}", "8.tmp"):
+            files.write(f"{directory}/{name}", "")
+    assert (last_commit(files), last_batch(files)) == (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("watermark", "2025-01-01T00:00:00"), ("number", 2**60), ("counts", {"records": {"in": 2**63}})],
+)
+def test_reports_with_times_without_time_zones_or_huge_numbers_are_left_out(
+    files: LocalFiles, field: str, value: Any
+) -> None:
+    written(files, report(0), report(1))
+    path = files.directory / "history" / "0"
+    first, second = path.read_text().splitlines()
+    path.write_text(f"{json.dumps(json.loads(first) | {field: value})}\n{second}")
+    assert read_history(files) == [report(1)]

@@ -18,7 +18,7 @@ from amadou import BufferingWriter, Codec, Param, Secret, Sink, SinkBatch, SinkW
 from amadou.errors import SinkError
 from amadou.text import shortened
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors._settings import check_count, check_secret, check_time, revealed
+from amadou_plugins.connectors._settings import check_count, check_secret, check_time, has_password, revealed
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
@@ -188,6 +188,11 @@ class HttpSink(Sink):
                 "HttpSink does not accept a login in its url, because logs and errors show the url: pass token=, or "
                 "headers={'Authorization': Secret('Basic …')}"
             )
+        if isinstance(self.url, str) and has_password(self.url):
+            raise SinkError(
+                "HttpSink: the url contains a password, which would appear in logs: pass it in headers=, or make the "
+                "url a Secret"
+            )
         if not is_usable:
             shown = "this one" if isinstance(self.url, Secret) else repr(self.url)
             raise SinkError(f"HttpSink needs a url such as https://host:port/path, not {shown}")
@@ -248,7 +253,7 @@ def _asked_pause(answer: Any) -> float:
 
     try:
         return urllib3.Retry().get_retry_after(answer) or 0.0
-    except urllib3.exceptions.InvalidHeader:
+    except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):  # a huge number, or a date in a huge year
         return 0.0
 
 

@@ -11,7 +11,8 @@ from amadou.errors import AmadouError
 _PASSWORD = re.compile(
     r"//[^/?#\s\[]*:(?!\d+(,[^/?#\s,:@]*:\d+)*[/?#])\S+@"
     r"|^jdbc:oracle:[^/@]*/[^/@]+@"
-    r"|(^|[?&;])\s*[\w.-]*(password|passphrase|pwd|secret|token|(access|account)[._-]?key|credential)[\w.-]*=[^=]",
+    r"|(^|[?&;,(])\s*[\w.-]*(password|passphrase|pwd|secret|token|(access|account|api)[._-]?key|credential)[\w.-]*"
+    r"\s*=\s*[^=\s]",
     re.IGNORECASE,
 )
 """Pattern that finds a password in a URL or connection string: in the login, or in a parameter."""

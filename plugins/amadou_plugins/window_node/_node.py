@@ -83,7 +83,7 @@ def _read(line: bytes) -> tuple[Envelope, Request | MessageError]:
         envelope, body = opened(line)
         return envelope, read_request(body)
     except MessageError as error:
-        return envelope, error
+        return envelope, MessageError(error.code, error.text)  # its traceback takes kilobytes
     except Exception:
         _logger.exception("window-node: a message could not be read")
         return envelope, _INTERNAL

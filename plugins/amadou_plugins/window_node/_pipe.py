@@ -9,6 +9,10 @@ from amadou_plugins.window_node._envelope import MOST_BYTES
 from amadou_plugins.window_node._node import Node
 
 _CHUNK = 2**20
+_MOST_LINES = 10_000
+"""Maximum number of lines to answer as one batch. A chunk of messages has fewer lines, but a chunk of line feeds has a
+million.
+"""
 
 
 def serve(node: Node, source: int, target: int) -> None:
@@ -23,11 +27,12 @@ def serve(node: Node, source: int, target: int) -> None:
         os.set_blocking(descriptor, True)
     gc.freeze()  # the objects created so far are permanent, so the garbage collector can skip them
     for lines in arriving(source):
-        gc.disable()  # all objects of a batch live until the batch ends
-        left = memoryview(b"".join(node.answer(lines)))
-        gc.enable()
-        while left:
-            left = left[os.write(target, left) :]
+        for first in range(0, len(lines), _MOST_LINES):
+            gc.disable()  # all objects of a batch live until the batch ends
+            left = memoryview(b"".join(node.answer(lines[first : first + _MOST_LINES])))
+            gc.enable()
+            while left:
+                left = left[os.write(target, left) :]
 
 
 def arriving(source: int, *, read_size: int = _CHUNK, longest: int = MOST_BYTES) -> Iterator[list[bytes]]:

@@ -131,10 +131,10 @@ def _progress(checkpoint: str) -> list["Table"]:
     files = LocalFiles(checkpoint, Path(local_path(checkpoint)))
     directory = files.directory / CLOCK_DIRECTORY
     try:
-        done = max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=None)
+        done = max((int(path.name) for path in directory.iterdir() if path.name.isdecimal()), default=None)
         if done is None:
             return []
-        stages = read_clock((directory / str(done)).read_text())
+        stages = read_clock(files.read(f"{CLOCK_DIRECTORY}/{done}") or "")
         batch = done + read_metadata(files).batches_before
         partitions = [
             {**each, "source": qualified(name, each["source"])}

@@ -10,7 +10,7 @@ import attrs
 
 from amadou import AmadouError, RunSummary
 from amadou.text import redacted
-from amadou_runtime.command.printable import printable
+from amadou_runtime.command.printable import printable, printable_lines
 from amadou_runtime.command.progress_display import progress_line
 from amadou_runtime.core.json_logs import EXECUTOR_LOG_FORMAT, error_fields, kept_context, log_as_json
 from amadou_runtime.core.progress import Progress
@@ -32,12 +32,21 @@ class RunLogs:
     settings: Mapping[str, str] = {}
 
 
+class _PrintableFormatter(logging.Formatter):
+    """Formats log records without characters that a terminal may obey: messages can contain text from data."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
+
+
 def run_logs(log_format: str, target: str) -> RunLogs:
     """Return the logs of a run, in a format.
 
     :param target: name of the job until it has been loaded
     """
     if log_format == "text":
+        if logging.lastResort is not None:  # prints warnings, unless the job sets up logging
+            logging.lastResort.setFormatter(_PrintableFormatter())
         return RunLogs(lambda job: None, print_summary)
     log_as_json(target)
     return RunLogs(log_as_json, _log_summary, _log_error, _log_progress, {EXECUTOR_LOG_FORMAT: "json"})

@@ -3,6 +3,8 @@
 import re
 from datetime import timedelta
 
+from amadou.text import shown_value
+
 AVAILABLE_NOW = "available-now"
 _UNITS = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _PART = rf"(\d+)\s+({'|'.join(_UNITS)})s?"
@@ -14,7 +16,13 @@ def trigger_problem(trigger: str | None) -> str | None:
 
     :param trigger: see `run`
     """
-    if trigger is None or trigger == AVAILABLE_NOW or (isinstance(trigger, str) and _PACE.fullmatch(trigger)):
+    if trigger is None or trigger == AVAILABLE_NOW:
+        return None
+    if isinstance(trigger, str) and _PACE.fullmatch(trigger):
+        try:
+            trigger_interval(trigger)
+        except (OverflowError, ValueError):
+            return f"the trigger must be an interval of less than a billion days, not {shown_value(trigger, 80)}"
         return None
     number = re.fullmatch(r"\s*(\d+)\s*(s|sec|secs)?\s*", str(trigger))
     example = f"{number[1]} seconds" if number else "5 seconds"

@@ -131,7 +131,7 @@ def keep(files: Files, identity: CheckpointMetadata) -> None:
 
 def last_batch(files: Files) -> int | None:
     """Return the number of the last planned batch; `None` if no batch was planned."""
-    return max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
+    return max((int(name) for name in files.names("offsets") if name.isdecimal()), default=None)
 
 
 def read_metadata(files: Files) -> CheckpointMetadata:

@@ -40,7 +40,7 @@ def last_commit(files: Files) -> int | None:
 
 def commits(files: Files) -> list[int]:
     """Return the numbers of the completed batches that Spark still lists."""
-    return [int(name) for name in files.names("commits") if name.isdigit()]
+    return [int(name) for name in files.names("commits") if name.isdecimal()]
 
 
 @attrs.frozen

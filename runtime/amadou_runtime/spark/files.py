@@ -112,8 +112,11 @@ class LocalFiles:
 
     def read(self, name: str) -> str | None:
         def read() -> str | None:
+            path = self.directory / name
+            if path.exists() and not path.is_file():  # reading a pipe would not end
+                raise OSError(f"{name} is not a regular file")
             with suppress(*_MISSING):
-                return (self.directory / name).read_text("utf-8")
+                return path.read_text("utf-8")
             return None
 
         return self._try("read", read)
@@ -146,7 +149,7 @@ class LocalFiles:
     def _try(self, what: str, do: Callable[[], _Result]) -> _Result:
         try:
             return do()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, MemoryError) as error:
             raise _error(self.checkpoint, what, error) from error
 
 
@@ -194,4 +197,5 @@ def _shown(names: list[str]) -> list[str]:
 
 
 def _error(checkpoint: str, what: str, error: Exception) -> CheckpointError:
-    return CheckpointError(checkpoint, f"it cannot be {what}: check the file system ({error})")
+    shown = "a file is too large" if isinstance(error, MemoryError) else error
+    return CheckpointError(checkpoint, f"it cannot be {what}: check the file system ({shown})")

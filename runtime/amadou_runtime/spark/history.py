@@ -9,7 +9,7 @@ what was not written is missing.
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ _IN_FILE: Final = 100
 """Number of batches in a file."""
 _MOST_FILES: Final = 50
 _MOST_LETTERS: Final = 100
+_MOST: Final = 2**50
+"""Maximum number in a report: the sum of those of all batches fits into 64 bits."""
 _PAUSE: Final = 1.0
 _logger = logging.getLogger("amadou")
 
@@ -229,12 +231,26 @@ def _letters_of(files: Files) -> dict[int, dict[str, Any]]:
     return found
 
 
+def _number(value: Any, type_: Any) -> int:
+    if abs(exact(value, type_)) > _MOST:
+        raise ValueError("a number is out of range")
+    return value  # type: ignore[no-any-return]
+
+
+def _time(value: Any, _: Any) -> datetime:
+    found = datetime.fromisoformat(value)
+    if found.tzinfo is None:
+        raise ValueError("a time has no time zone")
+    return found
+
+
 @cache
 def _converter() -> Any:
     from cattrs.preconf.orjson import make_converter
 
     converter = make_converter(omit_if_default=True)
     converter.register_unstructure_hook(timedelta, timedelta.total_seconds)
-    converter.register_structure_hook(int, exact)  # orjson reads larger integers as floats
+    converter.register_structure_hook(int, _number)
+    converter.register_structure_hook(datetime, _time)
     converter.register_structure_hook(timedelta, lambda seconds, _: timedelta(seconds=seconds))
     return converter

@@ -26,6 +26,7 @@ from amadou_runtime.spark.savepoints.state_files import (
     RangeFiles,
     UnknownFilesError,
     apply_changes,
+    check_snapshots,
     partitions_with_state,
 )
 from amadou_runtime.spark.savepoints.stored_state import (
@@ -75,6 +76,8 @@ class CheckpointState:
 
     @cached_property
     def _own(self) -> Any:
+        if isinstance(self._files, LocalFiles):
+            check_snapshots(self._files.directory)
         return own_session(self._spark(), self._metadata.key_groups, self._checkpoint, READING_CONF)
 
     @property

@@ -17,10 +17,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import attrs
 
+from amadou.errors import CheckpointError
+from amadou.text import shown_value
 from amadou_runtime.core.inflating import most_inflated
 from amadou_runtime.spark.spread import spark_hash
 
@@ -49,6 +51,7 @@ _PUT, _DELETE, _END = 0x01, 0x10, 0x00
 _VERSION: Final = b"\x00\x02v"
 """Begins a changelog with a version. Those without a version have records without a type."""
 _RECORD_TYPES: Final = _VERSION + b"2"
+_SHOWN: Final = 80
 _LOG_FAMILY: Final = 2
 """Number of the column family that Spark creates for the log, after the default one."""
 
@@ -61,9 +64,11 @@ def partitions_with_state(checkpoint: Path, batch: int) -> int:
     """Return the number of partitions of the state that a batch has stored.
 
     :raises UnknownFilesError: the files have an unknown form
+    :raises CheckpointError: the files are not regular ones
     """
     with _as_unknown():
-        written = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])["conf"]
+        offsets = _regular(checkpoint / "offsets" / str(batch))
+        written = json.loads(offsets.read_text().splitlines()[1])["conf"]
         settings = {**_NEWER, **written}
         unknown = {name: settings.get(name) for name, value in _KNOWN.items() if settings.get(name) != value}
         if unknown:
@@ -72,7 +77,8 @@ def partitions_with_state(checkpoint: Path, batch: int) -> int:
 
 
 class RangeFiles:
-    """The files with the state of a key range.
+    """The files with the state of a key range. The methods raise a CheckpointError for files that could do harm, also
+    if Spark read them.
 
     :param checkpoint: the checkpoint
     :param store: the checkpoint's store
@@ -130,16 +136,20 @@ class RangeFiles:
 
         with TemporaryDirectory(prefix="amadou-snapshot-") as name:
             directory = Path(name)
-            with zipfile.ZipFile(io.BytesIO(_checked(self._directory / f"{version}.zip"))) as archive:
+            path = self._directory / f"{version}.zip"
+            content = _checked(path)
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                _check_size(path, archive, most_inflated(content))
                 archive.extractall(directory)
             form, described = (directory / "metadata").read_text().splitlines()
             metadata = json.loads(described)
             families = metadata.get("columnFamilyMapping", {})
             if form != "v1" or metadata.get("logFiles") or (self._is_log and families.get("log") != _LOG_FAMILY):
                 raise UnknownFilesError(f"the snapshot has an unknown form: {form} {described}")
+            _check_names(path, metadata)
             for file in metadata["sstFiles"]:
-                path = self._directory / "SSTs" / file["dfsSstFileName"]
-                (directory / file["localFileName"]).symlink_to(path.absolute())
+                stored = _regular(self._directory / "SSTs" / file["dfsSstFileName"])
+                (directory / file["localFileName"]).symlink_to(stored.absolute())
             opened = Rdict(name, Options(raw_mode=True), access_type=AccessType.read_only(False))
             try:
                 return self._rows_in(opened.iter())
@@ -251,9 +261,55 @@ def _last_field(value: bytes, begin: int, size: int) -> bytes:
     return value[begin : begin + size]
 
 
+def check_snapshots(checkpoint: Path) -> None:
+    """Check the snapshots of a checkpoint before Spark reads them: Spark would write the files that they name anywhere.
+
+    :raises CheckpointError: a snapshot names a file outside of its directory, or cannot be read
+    """
+    for path in (checkpoint / "state").rglob("*.zip"):
+        try:
+            with zipfile.ZipFile(_regular(path)) as archive:
+                _check_size(path, archive, most_inflated(path.read_bytes()))
+                if len(set(archive.namelist())) != len(archive.namelist()):
+                    _refuse(path, "contains two files with one name")
+                _check_names(path, json.loads(archive.read("metadata").partition(b"\n")[2]))
+        except CheckpointError:
+            raise
+        except FileNotFoundError:
+            continue  # a run has removed it
+        except Exception as error:  # zipfile raises many kinds of errors
+            _refuse(path, f"cannot be read ({error})")
+
+
+def _check_size(path: Path, archive: zipfile.ZipFile, most: int) -> None:
+    if sum(info.file_size for info in archive.infolist()) > most:
+        _refuse(path, f"decompresses to more than {most:,} bytes")
+
+
+def _check_names(path: Path, metadata: Mapping[str, Any]) -> None:
+    """Check the names of files in the metadata of a snapshot."""
+    for file in (*(metadata.get("sstFiles") or ()), *(metadata.get("logFiles") or ())):
+        for field, name in file.items():
+            if field.endswith("FileName") and (
+                not isinstance(name, str) or name in ("", "..") or Path(name).name != name
+            ):
+                _refuse(path, f"names a file outside of it ({shown_value(name, _SHOWN)})")
+
+
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise CheckpointError(str(path.parent), f"{path.name} {why}. Do not use this checkpoint")
+
+
+def _regular(path: Path) -> Path:
+    """Return the path of a file, unless it is a pipe, for example, which could not be read to its end."""
+    if path.exists() and not path.is_file():
+        _refuse(path, "is not a regular file")
+    return path
+
+
 def _checked(path: Path) -> bytes:
     """Return the content of a file, after comparing it with the checksums that Hadoop has written for it."""
-    content, checksums = path.read_bytes(), path.with_name(f".{path.name}.crc").read_bytes()
+    content, checksums = (_regular(each).read_bytes() for each in (path, path.with_name(f".{path.name}.crc")))
     (size,) = _SIZE.unpack_from(checksums, len(_CRC_MAGIC))
     chunks = (content[at : at + size] for at in range(0, len(content), size))
     computed = b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
@@ -318,7 +374,7 @@ def _as_unknown() -> Iterator[None]:
     """Convert errors from reading files into an `UnknownFilesError`."""
     try:
         yield
-    except UnknownFilesError:
+    except (UnknownFilesError, CheckpointError):
         raise
     except Exception as error:  # the libraries raise many kinds of errors
         raise UnknownFilesError(str(error)) from error

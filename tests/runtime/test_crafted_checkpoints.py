@@ -1,0 +1,109 @@
+"""Checkpoints whose files somebody has changed to do harm are refused when their state is shown."""
+
+import json
+import os
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.archives import unpack_archive
+
+from amadou.errors import CheckpointError
+from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
+
+STORED: Final = Path(__file__).parent.parent / "stored" / "checkpoints-4" / "orders.tar.xz"
+_CHUNK: Final = 512
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    unpack_archive(STORED, tmp_path)
+    return tmp_path / "log" / "checkpoint"
+
+
+def no_spark() -> Any:
+    pytest.fail("the files were left to Spark")
+
+
+def read(checkpoint: Path) -> None:
+    list(CheckpointState(str(checkpoint), no_spark).blocks())
+
+
+def change_snapshots(checkpoint: Path, change: Callable[[dict[str, bytes]], None]) -> None:
+    """Change the files in the zip files of snapshots."""
+    for path in checkpoint.glob("state/*/*/*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        change(files)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        written = path.read_bytes()
+        sums = [zlib.crc32(written[at : at + _CHUNK]).to_bytes(4, "big") for at in range(0, len(written), _CHUNK)]
+        path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + _CHUNK.to_bytes(4, "big") + b"".join(sums))
+
+
+def rename(checkpoint: Path, field: str, name: str) -> None:
+    def change(files: dict[str, bytes]) -> None:
+        form, described = files["metadata"].decode().splitlines()
+        metadata = json.loads(described)
+        for file in metadata["sstFiles"]:
+            file[field] = name
+        files["metadata"] = f"{form}\n{json.dumps(metadata)}".encode()
+
+    change_snapshots(checkpoint, change)
+
+
+def test_a_checkpoint_whose_files_were_packed_again_can_be_read(checkpoint: Path) -> None:
+    change_snapshots(checkpoint, lambda files: None)
+    read(checkpoint)
+
+
+def test_a_snapshot_creates_no_file_outside_of_its_directory(checkpoint: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    rename(checkpoint, "localFileName", str(outside))
+    with pytest.raises(CheckpointError, match="names a file outside of it"):
+        read(checkpoint)
+    assert not os.path.lexists(outside)
+
+
+@pytest.mark.parametrize("name", ["../outside.sst", "..", ".", "", "a/b", "/etc/hosts", 5])
+def test_a_snapshot_reads_no_file_outside_of_its_directory(checkpoint: Path, name: Any) -> None:
+    rename(checkpoint, "dfsSstFileName", name)
+    with pytest.raises(CheckpointError, match="names a file outside of it"):
+        read(checkpoint)
+
+
+@pytest.mark.parametrize("field", ["localFileName", "dfsSstFileName"])
+def test_a_snapshot_that_names_a_file_outside_is_not_left_to_spark(checkpoint: Path, field: str) -> None:
+    rename(checkpoint, field, "../../outside.sst")
+    for checksums in list(checkpoint.glob("state/*/*/.*.zip.crc")):  # amadou does not read files without checksums
+        checksums.unlink()
+    with pytest.raises(CheckpointError, match="names a file outside of it"):
+        read(checkpoint)
+
+
+def test_a_snapshot_whose_zip_file_becomes_very_large_is_refused(checkpoint: Path) -> None:
+    change_snapshots(checkpoint, lambda files: files.update({"000009.log": bytes(100 << 20)}))
+    with pytest.raises(CheckpointError, match="decompresses to more than"):
+        read(checkpoint)
+
+
+@pytest.mark.parametrize("kind", ["offsets/1", "state/*/*/*.zip", "state/*/*/.*.zip.crc", "state/*/*/SSTs/*.sst"])
+def test_a_checkpoint_with_a_pipe_is_refused(checkpoint: Path, kind: str) -> None:
+    for path in list(checkpoint.glob(kind)):
+        path.unlink()
+        os.mkfifo(path)
+    with pytest.raises(CheckpointError, match="is not a regular file"):
+        read(checkpoint)
+
+
+def test_a_snapshot_that_lacks_a_file_is_left_to_spark(checkpoint: Path) -> None:
+    for path in checkpoint.glob("state/*/*/SSTs"):
+        shutil.rmtree(path)
+    with pytest.raises(pytest.fail.Exception, match="left to Spark"):
+        read(checkpoint)
