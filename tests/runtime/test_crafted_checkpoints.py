@@ -87,6 +87,13 @@ def test_a_snapshot_that_names_a_file_outside_is_not_left_to_spark(checkpoint: P
         read(checkpoint)
 
 
+def test_a_checkpoint_that_names_a_class_as_its_store_is_not_left_to_spark(checkpoint: Path) -> None:
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        path.write_text(path.read_text().replace("org.apache.spark.sql.execution.streaming.state.Rocks", "evil.Rocks"))
+    with pytest.raises(CheckpointError, match=r"names a class that is no store \('evil.RocksDBStateStoreProvider'\)"):
+        read(checkpoint)
+
+
 def test_a_snapshot_whose_zip_file_becomes_very_large_is_refused(checkpoint: Path) -> None:
     change_snapshots(checkpoint, lambda files: files.update({"000009.log": bytes(100 << 20)}))
     with pytest.raises(CheckpointError, match="decompresses to more than"):

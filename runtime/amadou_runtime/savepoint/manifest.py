@@ -197,8 +197,9 @@ def read_manifest(directory: Path) -> JobManifest:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise SavepointError(savepoint, _not_found(directory)) from None
-    except OSError as error:
-        raise SavepointError(savepoint, f"{MANIFEST} cannot be read: check the file ({error})") from error
+    except (OSError, MemoryError) as error:
+        why = "it is too large" if isinstance(error, MemoryError) else error
+        raise SavepointError(savepoint, f"{MANIFEST} cannot be read: check the file ({why})") from error
     return parsed_manifest(content, savepoint)
 
 

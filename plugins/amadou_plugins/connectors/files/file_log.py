@@ -111,7 +111,7 @@ def _names(directory: str) -> list[str]:
 
 
 def _is_entry(name: str) -> bool:
-    return name.removesuffix(".compact").isdigit()
+    return name.removesuffix(".compact").isdecimal()
 
 
 def _text(file: str) -> str:

@@ -98,7 +98,7 @@ class Planned:
                 (topic, int(name)): offset
                 for topic, of in nested.items()
                 for name, offset in of.items()
-                if name.isdigit()
+                if name.isdecimal()
             },
             {(topic, int(name)): count for topic, of in nested.items() for name, count in of.get("left", {}).items()},
             {(topic, int(name)) for topic, of in nested.items() for name in of.get("fresh", ())},

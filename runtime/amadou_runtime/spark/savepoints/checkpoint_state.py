@@ -26,7 +26,7 @@ from amadou_runtime.spark.savepoints.state_files import (
     RangeFiles,
     UnknownFilesError,
     apply_changes,
-    check_snapshots,
+    check_for_spark,
     partitions_with_state,
 )
 from amadou_runtime.spark.savepoints.stored_state import (
@@ -77,7 +77,7 @@ class CheckpointState:
     @cached_property
     def _own(self) -> Any:
         if isinstance(self._files, LocalFiles):
-            check_snapshots(self._files.directory)
+            check_for_spark(self._files.directory)
         return own_session(self._spark(), self._metadata.key_groups, self._checkpoint, READING_CONF)
 
     @property

@@ -14,7 +14,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NoReturn, Protocol
@@ -32,10 +32,11 @@ _NEWER: Final = {
     "spark.sql.streaming.stateStore.rowChecksum.enabled": "false",
 }
 """Settings that older versions of Spark lack, with the only values for which these versions write files."""
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_STORES: Final = ("org.apache.spark.sql.execution.streaming.state.", "com.databricks.sql.streaming.state.")
+"""The packages that have classes of stores."""
 _KNOWN: Final = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
+    _PROVIDER: f"{_STORES[0]}RocksDBStateStoreProvider",
     "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2",
     **_NEWER,
 }
@@ -261,11 +262,18 @@ def _last_field(value: bytes, begin: int, size: int) -> bytes:
     return value[begin : begin + size]
 
 
-def check_snapshots(checkpoint: Path) -> None:
-    """Check the snapshots of a checkpoint before Spark reads them: Spark would write the files that they name anywhere.
+def check_for_spark(checkpoint: Path) -> None:
+    """Check a checkpoint before Spark reads its state: Spark would write files that snapshots name anywhere, and create
+    an object of any class that the offsets of a batch name.
 
-    :raises CheckpointError: a snapshot names a file outside of its directory, or cannot be read
+    :raises CheckpointError: a snapshot names a file outside of its directory, or cannot be read; or the offsets name a
+        class that is none of Spark's stores
     """
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        with suppress(ValueError, LookupError, AttributeError, FileNotFoundError):  # Spark cannot read these either
+            provider = json.loads(_regular(path).read_text().splitlines()[1])["conf"].get(_PROVIDER, _STORES[0])
+            if not str(provider).startswith(_STORES):
+                _refuse(path, f"names a class that is no store ({shown_value(provider, _SHOWN)})")
     for path in (checkpoint / "state").rglob("*.zip"):
         try:
             with zipfile.ZipFile(_regular(path)) as archive:
