@@ -13,11 +13,20 @@ from amadou import AmadouError
 from amadou_runtime.spark.savepoints import biggest_keys
 from amadou_runtime.spark.savepoints.biggest_keys import find_biggest_keys
 
+SLOW = """
+import time
+from pathlib import Path
+
+Path.read_text = lambda *_, **__: time.sleep(600)
+"""
+
 
 @pytest.fixture
-def endless(tmp_path: Path) -> Path:
-    """A checkpoint that is never read to its end."""
-    os.mkfifo(tmp_path / "amadou.json")
+def slowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkpoint that the process does not read before ten minutes have passed."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "sitecustomize.py").write_text(SLOW)
+    monkeypatch.syspath_prepend(tmp_path / "modules")
     return tmp_path
 
 
@@ -27,12 +36,13 @@ def readers(checkpoint: Path, process: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists processes as Linux does")
-def test_the_process_has_a_low_priority_and_ends_with_the_run(endless: Path) -> None:
-    program = f"from {biggest_keys.__name__} import find_biggest_keys; find_biggest_keys({str(endless)!r}, 10)"
-    run = subprocess.Popen([sys.executable, "-c", program])
+def test_the_process_has_a_low_priority_and_ends_with_the_run(slowly: Path) -> None:
+    program = f"from {biggest_keys.__name__} import find_biggest_keys; find_biggest_keys({str(slowly)!r}, 10)"
+    modules = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    run = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **modules})
     try:
-        wait_for(lambda: readers(endless, run.pid))
-        (child,) = readers(endless, run.pid)
+        wait_for(lambda: readers(slowly, run.pid))
+        (child,) = readers(slowly, run.pid)
         wait_for(lambda: os.getpriority(os.PRIO_PROCESS, child) == 19)
         assert command_of(child)
     finally:
@@ -41,10 +51,10 @@ def test_the_process_has_a_low_priority_and_ends_with_the_run(endless: Path) -> 
     wait_for(lambda: not command_of(child))
 
 
-def test_the_process_ends_when_its_time_is_up(endless: Path) -> None:
+def test_the_process_ends_when_its_time_is_up(slowly: Path) -> None:
     with pytest.raises(AmadouError, match="its state cannot be read in 2 seconds"):
-        find_biggest_keys(str(endless), 10, time_limit=2)
-    assert readers(endless, os.getpid()) == []
+        find_biggest_keys(str(slowly), 10, time_limit=2)
+    assert readers(slowly, os.getpid()) == []
 
 
 def test_errors_of_the_process_are_errors_of_amadou(tmp_path: Path) -> None:
