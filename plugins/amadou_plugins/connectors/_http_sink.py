@@ -18,7 +18,7 @@ from amadou import BufferingWriter, Codec, Param, Secret, Sink, SinkBatch, SinkW
 from amadou.errors import SinkError
 from amadou.text import shortened
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors._settings import check_count, check_secret, check_time, has_password, revealed
+from amadou_plugins.connectors._settings import check_count, check_no_password, check_secret, check_time, revealed
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
@@ -188,11 +188,7 @@ class HttpSink(Sink):
                 "HttpSink does not accept a login in its url, because logs and errors show the url: pass token=, or "
                 "headers={'Authorization': Secret('Basic …')}"
             )
-        if isinstance(self.url, str) and has_password(self.url):
-            raise SinkError(
-                "HttpSink: the url contains a password, which would appear in logs: pass it in headers=, or make the "
-                "url a Secret"
-            )
+        check_no_password(SinkError, "HttpSink: the url", self.url, "pass it in headers=, or make the url a Secret")
         if not is_usable:
             shown = "this one" if isinstance(self.url, Secret) else repr(self.url)
             raise SinkError(f"HttpSink needs a url such as https://host:port/path, not {shown}")

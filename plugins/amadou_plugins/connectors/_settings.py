@@ -43,17 +43,24 @@ def has_password(url: str) -> bool:
     return _PASSWORD.search(url) is not None
 
 
+def check_no_password(error: type[AmadouError], what: str, value: Any, instead: str) -> None:
+    """Raise an error if a setting is a string that contains a password, which would appear in logs.
+
+    :param what: the connector and the setting, for the error
+    :param instead: what to do, for the error
+    """
+    if isinstance(value, str) and has_password(value):
+        raise error(f"{what} contains a password, which would appear in logs: {instead}")
+
+
 def check_options(error: type[AmadouError], connector: str, options: Mapping[str, Any]) -> None:
     """Raise an error if an option that is not a `Secret` contains a password, which would appear in logs.
 
     :param connector: name of the connector's class, for the error
     """
     for name, value in options.items():
-        if isinstance(value, str) and has_password(value):
-            raise error(
-                f"{connector}: the option {name!r} contains a password, which would appear in logs: pass it in a "
-                "separate secret option, or make the entire value a Secret or a Param with secret=True"
-            )
+        instead = "pass it in a separate secret option, or make the entire value a Secret or a Param with secret=True"
+        check_no_password(error, f"{connector}: the option {name!r}", value, instead)
 
 
 def revealed(value: Any) -> Any:

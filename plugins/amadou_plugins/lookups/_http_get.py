@@ -12,7 +12,7 @@ import orjson
 
 from amadou import Param, Secret
 from amadou.errors import AmadouError, SpecError
-from amadou_plugins.connectors._settings import check_secret, has_password, revealed
+from amadou_plugins.connectors._settings import check_no_password, check_secret, revealed
 
 _KEY: Final = "{key}"
 _MOST_BYTES: Final = 10 << 20
@@ -55,11 +55,8 @@ class HttpGet:
             raise SpecError(f"HttpGet: the url must begin with http:// or https://, not {self.url!r}")
         if isinstance(self.url, str) and _KEY not in self.url:
             raise SpecError(f"HttpGet: the url must contain {_KEY} in place of the key, not {self.url!r}")
-        if isinstance(self.url, str) and has_password(self.url):
-            raise SpecError(
-                "HttpGet: the url contains a password, which would appear in logs: pass token= or headers=, or make "
-                "the url a Param with secret=True"
-            )
+        instead = "pass token= or headers=, or make the url a Param with secret=True"
+        check_no_password(SpecError, "HttpGet: the url", self.url, instead)
         check_secret(SpecError, "token", self.token)
 
     def __call__(self, keys: list[Any]) -> dict[Any, Any]:

@@ -22,7 +22,7 @@ def inflated(data: bytes) -> bytes:
 
     :raises ValueError: the data is damaged, or larger than that
     """
-    limit = most_inflated(data)
+    limit = most_inflated(len(data))
     inflating = zlib.decompressobj()
     try:
         found = inflating.decompress(data, limit)
@@ -35,9 +35,9 @@ def inflated(data: bytes) -> bytes:
     return found
 
 
-def most_inflated(data: bytes) -> int:
-    """Return the maximum size of compressed data after it has been decompressed."""
-    return max(_LEAST, _RATIO * len(data))
+def most_inflated(size: int) -> int:
+    """Return the maximum size of compressed data of a size after it has been decompressed."""
+    return max(_LEAST, _RATIO * size)
 
 
 def check_objects(data: bytes, packed: bytes) -> None:
@@ -56,7 +56,7 @@ def may_become(data: bytes, packed: bytes) -> bool:
 
     :param packed: the data before compression
     """
-    return len(packed) <= most_inflated(data) and unpacks_within(packed, _most_memory(data))
+    return len(packed) <= most_inflated(len(data)) and unpacks_within(packed, _most_memory(data))
 
 
 def _most_memory(data: bytes) -> int:

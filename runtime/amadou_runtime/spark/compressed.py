@@ -34,7 +34,7 @@ def unpack_compressed(data: bytes) -> Any:
     if data[:_SIZE] == _PLAIN:
         return unpack(data[_SIZE:])
     size = int.from_bytes(data[:_SIZE], "big")
-    if size > most_inflated(data):
+    if size > most_inflated(len(data)):
         raise ValueError(f"{len(data):,} bytes would be {size:,} bytes when they are decompressed")
     try:
         packed = pa.decompress(memoryview(data)[_SIZE:], size, _CODEC, asbytes=True)

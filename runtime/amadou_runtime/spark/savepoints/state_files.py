@@ -138,9 +138,8 @@ class RangeFiles:
         with TemporaryDirectory(prefix="amadou-snapshot-") as name:
             directory = Path(name)
             path = self._directory / f"{version}.zip"
-            content = _checked(path)
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                _check_size(path, archive, most_inflated(content))
+            with zipfile.ZipFile(io.BytesIO(_checked(path))) as archive:
+                _check_size(path, archive)
                 archive.extractall(directory)
             form, described = (directory / "metadata").read_text().splitlines()
             metadata = json.loads(described)
@@ -277,7 +276,7 @@ def check_for_spark(checkpoint: Path) -> None:
     for path in (checkpoint / "state").rglob("*.zip"):
         try:
             with zipfile.ZipFile(_regular(path)) as archive:
-                _check_size(path, archive, most_inflated(path.read_bytes()))
+                _check_size(path, archive)
                 if len(set(archive.namelist())) != len(archive.namelist()):
                     _refuse(path, "contains two files with one name")
                 _check_names(path, json.loads(archive.read("metadata").partition(b"\n")[2]))
@@ -289,7 +288,8 @@ def check_for_spark(checkpoint: Path) -> None:
             _refuse(path, f"cannot be read ({error})")
 
 
-def _check_size(path: Path, archive: zipfile.ZipFile, most: int) -> None:
+def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
+    most = most_inflated(path.stat().st_size)
     if sum(info.file_size for info in archive.infolist()) > most:
         _refuse(path, f"decompresses to more than {most:,} bytes")
 
@@ -330,7 +330,7 @@ def _decompressed(content: bytes) -> bytes:
     """Return the content of a file that Java's LZ4 streams have written."""
     import pyarrow as pa
 
-    most = most_inflated(content)
+    most = most_inflated(len(content))
     found = io.BytesIO()  # takes half as much memory as a list of parts and their concatenation
     at = 0
     while True:  # the checksums of the blocks are those of the file
