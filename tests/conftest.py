@@ -28,7 +28,7 @@ from amadou.spark_versions import spark_version
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-settings.register_profile("amadou", deadline=None)  # how long an example takes says more of the machine than of amadou
+settings.register_profile("amadou", deadline=None, max_examples=50)  # how long one takes says more of the machine
 settings.load_profile("amadou")
 
 

@@ -30,6 +30,7 @@ ON_ANY_STORE = {
     "references",
     "secrets in workers",
     "stages",
+    "windows in memory",
 }
 """What Spark can change in the same way whatever the store is: these cases run on the log with an entry per key, and on
 the other stores with `scripts/qualify`.
@@ -41,7 +42,6 @@ IN_ANY_FORM = {
     "restart",
     "values travel",
     "wake-ups",
-    "windows in memory",
 }
 """What Spark can change in the same way however the log stores a key group: these cases run on both stores, and with
 one entry for a key group of the log with `scripts/qualify`. Most tests of runs on Spark have one entry.

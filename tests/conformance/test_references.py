@@ -137,7 +137,6 @@ def test_changing_a_value_read_from_a_reference_does_not_change_the_reference(te
     assert result.reference("rules") == {"a": Rule(3)}
 
 
-@pytest.mark.on_spark("references")
 def test_reference_entries_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     """Rules b and 20."""
     test = test_run(job()).add_record(rule(1, "a", 3), "rules").restart()
@@ -302,6 +301,7 @@ def test_savepoints_contain_reference_entries(tmp_path: Path) -> None:
     assert (result.records("out"), result.reference("rules")) == ([("a", 1)], {"a": Rule(1)})
 
 
+@pytest.mark.qualify  # tests/spark/test_rescaling.py moves state, and tests/stored references
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
 def test_reference_entries_move_between_engines_and_survive_rescaling(spark: Any, tmp_path: Path) -> None:
@@ -618,7 +618,6 @@ def test_a_table_is_read_again_at_each_interval_and_by_the_next_run(spark: Any, 
     assert sorted(seen(tmp_path)[4:], key=str) == [("c", None, 1), ("d", 6, 1)]
 
 
-@pytest.mark.on_spark("references")
 def test_a_row_that_fails_is_a_dead_letter(engine: str, tmp_path: Path) -> None:
     """Rule e: it counts as one of the calls that `max_dead_letters` limits."""
     (tmp_path / "table").write_text("a 1\nb two\nc 3\n")
@@ -636,6 +635,7 @@ def test_a_row_that_fails_is_a_dead_letter(engine: str, tmp_path: Path) -> None:
         run(table_job(tmp_path, on_error="dead_letter", max_dead_letters=0.1), engine=engine, trigger="available-now")  # type: ignore[arg-type]
 
 
+@pytest.mark.qualify  # test_a_row_that_fails_is_a_dead_letter has the dead letters
 @pytest.mark.spark
 def test_while_rows_fail_no_entries_are_removed(spark: Any, tmp_path: Path) -> None:
     """Rule e: but those that a row removes. A row that stays as it is becomes a dead letter once in a run."""
@@ -817,6 +817,7 @@ def test_keys_are_notified_of_changed_rows_of_a_table(spark: Any, state: Any, tm
     assert sorted(seen(tmp_path)[2:]) == [(key, ["b", "c"], [None, 5]) for key in ("x", "y")]
 
 
+@pytest.mark.qualify  # the test of keys that watch a reference has a crash
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
 def test_a_reprocessed_batch_notifies_keys_of_changed_rows_once(

@@ -279,7 +279,6 @@ def chain() -> Job:
     )
 
 
-@pytest.mark.on_spark("stages")
 def test_a_failure_in_one_stage_fails_the_batch_of_all_stages(test_run: MakeRun) -> None:
     """Rule e."""
     test = test_run(chain()).add_event(event(1, [1])).end_batch()
@@ -321,7 +320,6 @@ def test_a_crash_in_any_stage_does_not_change_the_results(test_run: MakeRun, sta
     assert script(test_run(chain()), crashes=True) == script(TestRun(chain(), engine="embedded"), crashes=False)
 
 
-@pytest.mark.on_spark("restart")
 def test_a_restart_keeps_state_and_watermarks_of_all_stages(test_run: MakeRun) -> None:
     """Rules b and 20."""
     test = test_run(two_stages()).add_event(event(10, [1])).end_batch().add_event(event(20, [1])).restart()

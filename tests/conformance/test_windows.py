@@ -134,7 +134,7 @@ def test_windows_of_each_kind_survive_restarts_and_crashes(test_run: MakeRun) ->
         .add_records(events[2:4])
         .crash(1)
     )
-    run.add_records(events[4:]).restart().add_watermark(at(100))
+    run.add_records(events[4:]).add_watermark(at(100))
     result = run.run()
     results: dict[str, list[Any]] = {}
     for what, _, *rest in result.records("results"):

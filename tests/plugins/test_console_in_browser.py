@@ -269,6 +269,7 @@ def test_a_page_stays_as_it_is_while_a_field_has_the_focus(shop: ShopConsole, ch
     chromium.wait(lambda: not is_marked(chromium))
 
 
+@pytest.mark.qualify  # the test before it has a field with the focus
 def test_a_page_stays_as_it_is_if_a_field_gets_the_focus_during_a_refresh(
     shop: ShopConsole, chromium: Chromium
 ) -> None:
@@ -387,7 +388,9 @@ def with_stages() -> Iterator[str]:
         yield console.url
 
 
-@pytest.mark.parametrize("path", ["/", "/pipeline", "/letters", "/state"])
+@pytest.mark.parametrize(
+    "path", ["/pipeline", *(pytest.param(each, marks=pytest.mark.qualify) for each in ("/", "/letters", "/state"))]
+)
 def test_the_pages_of_a_job_with_stages_are_readable(path: str, with_stages: str, chromium: Chromium) -> None:
     chromium.open(with_stages, path)
     for width in (360, 1600):

@@ -328,6 +328,7 @@ def test_an_available_now_run_refuses_a_generator_source_without_a_count(spark: 
         run(copying, trigger="available-now")
 
 
+@pytest.mark.qualify  # the test before it has this without Spark
 @pytest.mark.spark
 @pytest.mark.needs_spark(4)
 def test_on_spark_the_error_of_a_generating_function_names_the_record_number(spark: Any) -> None:

@@ -535,6 +535,7 @@ def test_connectors_with_formats_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(sink)) == sink
 
 
+@pytest.mark.qualify  # other tests read and write both formats, and pickle them as Spark does
 @pytest.mark.spark
 def test_avro_is_read_and_protobuf_is_written_on_spark(
     kafka: str, schema_registry: str, topic: str, spark: Any, tmp_path: Any

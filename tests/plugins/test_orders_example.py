@@ -14,7 +14,7 @@ from amadou_runtime.command.load_job import load_job
 HERE = Path(__file__).parents[2] / "examples" / "orders"
 
 
-@pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.qualify])])
 def test_orders_are_enriched_from_postgresql(
     engine: Any, postgres: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -38,6 +38,7 @@ class Elsewhere(Measuring):
         super().on_event(subject, event._replace(value=1.0) if is_worker else event)
 
 
+@pytest.mark.qualify  # the next test compares nan as well
 def test_nan_and_infinity_are_the_same_on_both_engines(spark: Any) -> None:
     run = TestRun(job(Measuring(), on_error="dead_letter"), engine="both", spark=spark)
     run.add_records([event(0, math.nan), event(1, math.inf), event(2), event(3, math.nan)]).add_watermark(at(4))

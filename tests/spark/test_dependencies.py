@@ -133,6 +133,7 @@ class Numbers(Enrich):
         self.notices.collect(change.subject, f"{kind} {change.since_batch} {change.reached_batch}")
 
 
+@pytest.mark.qualify  # test_rescaling.py has the numbers of batches
 @pytest.mark.needs_spark(4)
 def test_callbacks_of_dependencies_get_the_reported_numbers_of_batches_after_a_checkpoint_is_rescaled(
     spark: Any, tmp_path: Path

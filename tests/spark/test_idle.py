@@ -136,6 +136,7 @@ class Forwards(Handler):
         self.lines.collect(subject, event.value)
 
 
+@pytest.mark.qualify  # conformance/test_stages.py has this without Spark
 def test_timers_of_a_stage_fire_when_its_own_source_is_idle(begin_job: Any) -> None:
     sink = MemorySink()
     sources = {"fed": FromPort("first", "lines"), "own": MemorySource(["b 5"])}

@@ -149,6 +149,7 @@ def test_windows_in_memory_close_when_the_stream_is_idle(spark: Any) -> None:
         running.stop()
 
 
+@pytest.mark.qualify  # test_idle.py has a restart of an idle stream
 def test_events_that_arrive_between_runs_are_not_late(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     handler = windowed(
@@ -157,10 +158,10 @@ def test_events_that_arrive_between_runs_are_not_late(spark: Any, tmp_path: Path
     source, sink = LinesSource(tmp_path / "in"), MemorySink()
     for second in range(2):
         (tmp_path / "in" / f"{second}.jsonl").write_text(lines(second))
-        job = Job("summing", handler, {"in": source}, {"results": sink}, idle_timeout=0.2)
+        job = Job("summing", handler, {"in": source}, {"results": sink}, idle_timeout=1)
         running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
         running.await_termination()
-        time.sleep(0 if second else 1.5)  # time itself is tested: longer than idle_timeout, by more than a window
+        time.sleep(0 if second else 2.5)  # time itself is tested: longer than idle_timeout, by more than a window
     assert running.summary.counts.counters == {"window.lost": KEYS}
     assert (running.summary.counts.late, running.summary.counts.keys) == (0, KEYS)
 

@@ -127,6 +127,7 @@ class Lateness(Handler):
             self.late.collect(subject, f"{subject.key} {event.timestamp:%H:%M}")
 
 
+@pytest.mark.qualify  # the test with partitions that are far apart has this for Kafka
 def test_unread_files_of_a_partition_hold_the_watermark_back(spark: Any, tmp_path: Path) -> None:
     for sensor, hours in {"left": range(4), "right": range(2)}.items():
         (tmp_path / "in" / sensor).mkdir(parents=True)

@@ -78,6 +78,7 @@ class Scraped:
         self.batches.append(batch)
 
 
+@pytest.mark.qualify  # conformance/test_stages.py and plugins/test_console_stages.py have this without Spark
 def test_progress_metrics_and_dead_letters_name_the_stage(spark: Any, tmp_path: Path) -> None:
     checkpoint, seen = str(tmp_path / "checkpoint"), Scraped()
     job = top_pages(MemorySource(VIEWS), on_error="dead_letter", plugins=[seen, seen.endpoint])

@@ -82,6 +82,7 @@ def test_a_restarted_run_shows_the_batches_and_dead_letters_of_the_run_before_it
     assert "1 passed" in shop.test(code)
 
 
+@pytest.mark.qualify  # the test of a restarted run has the history of the run before it
 def test_a_stopped_run_is_shown_from_its_checkpoint(shop: Shop, spark: Any) -> None:
     shop.add(order("a", cents=3), order("b"))
     with running(shop, spark) as (run, browser):

@@ -20,10 +20,10 @@ from amadou_plugins.windows import CountWindow
 
 SEED = 44
 SCRIPTS = {
-    "memory": range(120),
-    "groups": range(120, 180),
-    "log-packed": range(180, 210),
-    "log-by-key": range(210, 260),
+    "memory": range(60),
+    "groups": range(60, 90),
+    "log-packed": range(90, 110),
+    "log-by-key": range(110, 140),
 }
 
 
