@@ -30,7 +30,6 @@ ON_ANY_STORE = {
     "references",
     "secrets in workers",
     "stages",
-    "windows in memory",
 }
 """What Spark can change in the same way whatever the store is: these cases run on the log with an entry per key, and on
 the other stores with `scripts/qualify`.

@@ -232,7 +232,6 @@ class Connected(Recorder):
         self.connection = None
 
 
-@pytest.mark.on_spark("classes travel")
 def test_a_run_uses_a_copy_of_the_jobs_handler(test_run: MakeRun) -> None:
     test_job = job(Connected())
     for _ in range(2):

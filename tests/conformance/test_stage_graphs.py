@@ -163,7 +163,7 @@ def results_of(script: Script, **options: Any) -> list[Counter[Total]]:
         return [Counter(result.records("out", stage=f"s{number}")) for number in range(len(stages))]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts(), st.sampled_from(IN_PROCESS))
 def test_random_graphs_of_stages_emit_the_results_of_one_pass_over_sorted_input(script: Script, store: str) -> None:
     with embedded_on(store):

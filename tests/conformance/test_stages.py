@@ -364,7 +364,6 @@ def test_a_flush_fires_the_timers_of_each_stage(engine: str) -> None:
     assert summary.counts.records == {"first.in": 1, "middle.fed": 2, "last.fed": 2}
 
 
-@pytest.mark.on_spark("stages")
 @pytest.mark.needs_spark(4)
 def test_a_run_that_ends_fires_the_due_timers_of_each_stage(engine: str) -> None:
     """Rule f."""

@@ -148,7 +148,6 @@ def test_a_timer_that_sets_itself_again_fires_for_every_interval(test_run: MakeR
     assert [timer.timestamp for timer in result.timers("a")] == [at(300)]
 
 
-@pytest.mark.on_spark("wake-ups")
 @pytest.mark.rule(12)
 def test_a_timer_that_sets_itself_again_stops_in_a_flush_after_the_newest_event(test_run: MakeRun) -> None:
     run = test_run(job_in_memory(EveryMinute(), "in")).add_records([event(1, None, "a"), event(150, None, "b")])

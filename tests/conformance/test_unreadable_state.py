@@ -114,7 +114,6 @@ def test_unreadable_state_ends_the_run_even_with_dead_letters(test_run: MakeRun,
     assert back.add_record(event(50, "row")).run().records("results") == ["abc", ["abc"]]
 
 
-@pytest.mark.on_spark("errors of workers")
 @pytest.mark.rule(17)
 def test_a_timer_that_reads_unreadable_state_ends_the_run_even_with_dead_letters(test_run: MakeRun) -> None:
     before = test_run(job(StoresTexts(), on_error="dead_letter")).add_record(event(0)).add_record(event(0, "text"))

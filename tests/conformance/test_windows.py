@@ -490,7 +490,6 @@ def test_windows_in_memory_are_lost_at_a_restart_and_counted_once(test_run: Make
     assert (result.keys(), result.counters) == ([], {"window.lost": 2})
 
 
-@pytest.mark.on_spark("windows in memory")
 def test_windows_in_memory_are_lost_in_a_crash_except_for_the_reprocessed_batch(test_run: MakeRun) -> None:
     run = in_memory_run(test_run).add_records([event(3, 3), event(4, 4, "c")]).crash(after=1).add_watermark(at(10))
     result = run.run()

@@ -90,6 +90,7 @@ class Cached(Recorder):
         self.report("event", subject, event.timestamp, self.levels.get(subject, event.value))
 
 
+@pytest.mark.qualify  # conformance/test_lookups.py has lookups on both engines
 def test_caches_of_lookups_do_not_make_a_difference(spark: Any) -> None:
     run = TestRun(job(Cached()), engine="both", spark=spark)
     for second in range(6):

@@ -183,6 +183,7 @@ def test_flushing_fires_pending_timers_and_later_runs_continue_from_the_checkpoi
     assert (summary.counts.events, summary.counts.late, summary.counts.timers_pending) == (1, 1, 0)
 
 
+@pytest.mark.qualify  # conformance/test_state.py has the types of keys
 def test_keys_keep_their_types_and_counts_over_many_key_groups(count: Count) -> None:
     keys = [f"key-{number}" for number in range(500)]
     count(*keys, key_groups=256)

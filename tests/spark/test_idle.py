@@ -108,6 +108,7 @@ class Filters(Alarm):
         return None if record == b"no event" else super().key_event(record.decode())
 
 
+@pytest.mark.qualify  # conformance/test_time.py has this without Spark
 def test_timers_fire_while_only_records_that_are_no_events_arrive(begin_job: Any, tmp_path: Path) -> None:
     lines, sink, numbers = tmp_path / "lines", MemorySink(), count(1)
     lines.mkdir()

@@ -91,6 +91,7 @@ class Topics:
         assert by_partition == {partition: list(range(1, number + 1)) for partition, number in expected.items()}
 
 
+@pytest.mark.qualify  # test_partitions.py has a topic that gains partitions
 def test_a_run_reads_the_partitions_that_a_topic_gains(kafka: str, spark: Any, tmp_path: Path) -> None:
     topics = Topics(kafka)
     topics.bring(0, 100)

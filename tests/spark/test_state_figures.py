@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from tests.spark.log_storage import MemorySegments, opened
-from tests.spark.stores import STORES
+from tests.spark.stores import MAINLY_LOG
 
 from amadou import BatchReport, Counts, Handler, Job, KeyedEvent, MemorySource, Subject, ValueSpec, hookimpl
 from amadou_runtime import start
@@ -121,7 +121,7 @@ def test_a_range_on_the_store_of_groups_counts_the_value_that_it_wrote() -> None
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", MAINLY_LOG)
 def test_a_run_reports_the_size_of_state_and_the_work_of_its_store(
     store: Any, spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
