@@ -780,6 +780,14 @@ def test_a_token_is_found_behind_the_open_transaction_of_another_part(
     assert parts.names == "ab"
 
 
+def test_a_writer_does_not_go_on_to_ask_for_tokens(parts: Parts) -> None:
+    parts.write(0, "ab")
+    forget()
+    parts.write(0, "ab")
+    (reader,) = transactions._readers.values()
+    assert reader._client.assignment() == []
+
+
 def test_a_part_contains_other_keys_after_a_checkpoint_was_rescaled(parts: Parts) -> None:
     parts.write(3, "a")
     parts.batches_before = 3

@@ -326,12 +326,15 @@ class _Tokens:
             self._client.assign([TopicPartition(*at, position)])
         patience = _TRANSACTION_SECONDS + _SLOW_ABORT_SECONDS + self._cluster.give_up_after.total_seconds()
         limit = time.monotonic() + patience
-        while position < end:
-            message = self._client.poll(_WAIT)
-            if message is not None and message.partition() in (part.partition, None):
-                position = self._take(message, position)
-            if time.monotonic() > limit:  # longer than any transaction can be open
-                raise SinkError(f"{self._cluster.label}: the topic {TOKENS_TOPIC} cannot be read to its end")
+        try:
+            while position < end:
+                message = self._client.poll(_WAIT)
+                if message is not None and message.partition() in (part.partition, None):
+                    position = self._take(message, position)
+                if time.monotonic() > limit:  # longer than any transaction can be open
+                    raise SinkError(f"{self._cluster.label}: the topic {TOKENS_TOPIC} cannot be read to its end")
+        finally:
+            self._client.unassign()  # otherwise the client goes on to ask for tokens, a hundred times a second
         self._positions[part.partition] = position
         return self._latest.get(part.id, -1)
 
