@@ -94,6 +94,37 @@ def test_a_checkpoint_that_names_a_class_as_its_store_is_not_left_to_spark(check
         read(checkpoint)
 
 
+EVIL: Final = b'{"conf":{"spark.sql.streaming.stateStore.providerClass":"evil.Store"}}'
+"""The settings in the offsets of a batch, with a class that Spark would load."""
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        EVIL[:-1] + b',"a":"\xff"}',
+        EVIL[:-1] + ',"\u2028":1}'.encode(),
+        EVIL + b" end",
+        EVIL[:-1] + b',"conf":{}}',
+        b'"\\ud800"',
+        b"[" * 100_000,
+    ],
+    ids=["not UTF-8", "a line for Python alone", "more than JSON", "a name twice", "a text", "deep"],
+)
+def test_offsets_that_spark_might_read_differently_are_not_left_to_spark(checkpoint: Path, described: bytes) -> None:
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        form, _, *offsets = path.read_bytes().split(b"\n")
+        path.write_bytes(b"\n".join([form, described, *offsets]))
+    with pytest.raises(CheckpointError, match=r"cannot be read|names a class that is no store"):
+        read(checkpoint)
+
+
+def test_metadata_of_a_snapshot_that_java_would_read_differently_is_not_left_to_spark(checkpoint: Path) -> None:
+    evil = b'v1\r{"sstFiles":[{"localFileName":"/tmp/x","dfsSstFileName":"y"}]}\n'
+    change_snapshots(checkpoint, lambda files: files.update(metadata=evil + files["metadata"].partition(b"\n")[2]))
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read(checkpoint)
+
+
 def test_a_snapshot_whose_zip_file_becomes_very_large_is_refused(checkpoint: Path) -> None:
     change_snapshots(checkpoint, lambda files: files.update({"000009.log": bytes(100 << 20)}))
     with pytest.raises(CheckpointError, match="decompresses to more than"):

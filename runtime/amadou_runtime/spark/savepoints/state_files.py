@@ -14,7 +14,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NoReturn, Protocol
@@ -265,27 +265,53 @@ def check_for_spark(checkpoint: Path) -> None:
     """Check a checkpoint before Spark reads its state: Spark would write files that snapshots name anywhere, and create
     an object of any class that the offsets of a batch name.
 
-    :raises CheckpointError: a snapshot names a file outside of its directory, or cannot be read; or the offsets name a
-        class that is none of Spark's stores
+    What Spark may read differently than this function is refused.
+
+    :raises CheckpointError: a snapshot names a file outside of its directory, the offsets name a class that is none of
+        Spark's stores, or one of these files cannot be read
     """
     for path in (checkpoint / "offsets").glob("[0-9]*"):
-        with suppress(ValueError, LookupError, AttributeError, FileNotFoundError):  # Spark cannot read these either
-            provider = json.loads(_regular(path).read_text().splitlines()[1])["conf"].get(_PROVIDER, _STORES[0])
-            if not str(provider).startswith(_STORES):
-                _refuse(path, f"names a class that is no store ({shown_value(provider, _SHOWN)})")
+        provider = _provider(path)
+        if not str(provider).startswith(_STORES):
+            _refuse(path, f"names a class that is no store ({shown_value(provider, _SHOWN)})")
     for path in (checkpoint / "state").rglob("*.zip"):
         try:
             with zipfile.ZipFile(_regular(path)) as archive:
                 _check_size(path, archive)
                 if len(set(archive.namelist())) != len(archive.namelist()):
                     _refuse(path, "contains two files with one name")
-                _check_names(path, json.loads(archive.read("metadata").partition(b"\n")[2]))
+                form, _, described = archive.read("metadata").partition(b"\n")
+                _check(form.removeprefix(b"v").isdigit())  # Java would end the line at other characters, too
+                _check_names(path, _json(described.decode()))
         except CheckpointError:
             raise
         except FileNotFoundError:
             continue  # a run has removed it
         except Exception as error:  # zipfile raises many kinds of errors
             _refuse(path, f"cannot be read ({error})")
+
+
+def _provider(path: Path) -> Any:
+    """Return the class of the store that the offsets of a batch name."""
+    try:
+        _, described, *_ = [*_regular(path).read_text(encoding="utf-8").split("\n"), ""]
+        return _json(described)["conf"].get(_PROVIDER, _STORES[0]) if described.strip() else _STORES[0]
+    except FileNotFoundError:
+        return _STORES[0]  # a run has removed the file
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        _refuse(path, f"cannot be read ({error})")
+
+
+def _json(text: str) -> Any:
+    """Parse JSON whose objects have each name once: of two values of a name, Java might take the other one."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("an object has a name twice")
+        return found
+
+    return json.loads(text, object_pairs_hook=once)
 
 
 def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
