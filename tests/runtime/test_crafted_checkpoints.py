@@ -1,5 +1,6 @@
 """Checkpoints whose files somebody has changed to do harm are refused when their state is shown."""
 
+import io
 import json
 import os
 import shutil
@@ -122,6 +123,46 @@ def test_metadata_of_a_snapshot_that_java_would_read_differently_is_not_left_to_
     evil = b'v1\r{"sstFiles":[{"localFileName":"/tmp/x","dfsSstFileName":"y"}]}\n'
     change_snapshots(checkpoint, lambda files: files.update(metadata=evil + files["metadata"].partition(b"\n")[2]))
     with pytest.raises(CheckpointError, match="cannot be read"):
+        read(checkpoint)
+
+
+def hidden_entry(evil: bytes) -> bytes:
+    """Return a file of a zip file with its header, without a directory."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("metadata", evil)
+        end = archive.start_dir
+    return made.getvalue()[:end]
+
+
+@pytest.mark.parametrize("place", ["before", "after", "inside"])
+def test_a_snapshot_with_a_file_that_only_java_reads_is_not_left_to_spark(checkpoint: Path, place: str) -> None:
+    evil = hidden_entry(b'v1\n{"sstFiles":[{"localFileName":"/tmp/x","dfsSstFileName":"y"}]}')
+    for path in checkpoint.glob("state/*/*/*.zip"):
+        written = path.read_bytes()
+        with zipfile.ZipFile(path) as archive:
+            directory = archive.start_dir
+            infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
+            files = [(info, archive.read(info)) for info in infos]
+        if place == "before":
+            path.write_bytes(evil + written)
+        elif place == "after":
+            end = written.rindex(b"PK\x05\x06") + 16
+            moved = (directory + len(evil)).to_bytes(4, "little")
+            path.write_bytes(written[:directory] + evil + written[directory:end] + moved + written[end + 4 :])
+        else:
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+                for info, content in files:
+                    archive.writestr(info.filename, content)
+                last = archive.infolist()[-1]
+                assert archive.fp is not None
+                archive.fp.seek(archive.start_dir)
+                archive.fp.write(evil)
+                last.compress_size += len(evil)
+                archive.start_dir = archive.fp.tell()
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is None, "Python reads it"
+    with pytest.raises(CheckpointError, match="directory"):
         read(checkpoint)
 
 

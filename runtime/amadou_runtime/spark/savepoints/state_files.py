@@ -24,6 +24,7 @@ import attrs
 from amadou.errors import CheckpointError
 from amadou.text import shown_value
 from amadou_runtime.core.inflating import most_inflated
+from amadou_runtime.spark.savepoints.zip_order import check_read_order
 from amadou_runtime.spark.spread import spark_hash
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -280,8 +281,10 @@ def check_for_spark(checkpoint: Path) -> None:
                 _check_size(path, archive)
                 if len(set(archive.namelist())) != len(archive.namelist()):
                     _refuse(path, "contains two files with one name")
+                check_read_order(archive)
                 form, _, described = archive.read("metadata").partition(b"\n")
-                _check(form.removeprefix(b"v").isdigit())  # Java would end the line at other characters, too
+                if not form.removeprefix(b"v").isdigit():  # Java also ends a line at other characters
+                    raise ValueError(f"its version is {form!r:.{_SHOWN}}")
                 _check_names(path, _json(described.decode()))
         except CheckpointError:
             raise
