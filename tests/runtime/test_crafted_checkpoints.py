@@ -13,7 +13,8 @@ from typing import Any, Final
 import pytest
 from tests.archives import unpack_archive
 
-from amadou.errors import CheckpointError
+from amadou.errors import CheckpointError, StateDecodeError
+from amadou_runtime.savepoint.block import _packed_items
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 
 STORED: Final = Path(__file__).parent.parent / "stored" / "checkpoints-4" / "orders.tar.xz"
@@ -186,3 +187,10 @@ def test_a_snapshot_that_lacks_a_file_is_left_to_spark(checkpoint: Path) -> None
         shutil.rmtree(path)
     with pytest.raises(pytest.fail.Exception, match="left to Spark"):
         read(checkpoint)
+
+
+@pytest.mark.parametrize("packed", [b"", b"\x01", b"\x92\x01", b"\x91\xc1"])
+def test_held_events_that_are_no_packed_list_are_an_error(packed: bytes) -> None:
+    assert list(_packed_items(b"\x92\x01\x02")) == [b"\x01", b"\x02"]
+    with pytest.raises(StateDecodeError, match="it is no packed list"):
+        list(_packed_items(packed))

@@ -8,7 +8,7 @@ import msgpack
 
 from amadou import Component, Key, KeyGroupState
 from amadou.engine import StateTable, pack, unpack, unpack_stored, unpack_times
-from amadou.errors import SavepointError
+from amadou.errors import SavepointError, StateDecodeError
 from amadou.event_time import from_micros
 from amadou_runtime.core.documents import UNREADABLE, check_column, check_keys
 from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
@@ -281,16 +281,22 @@ def _held_columns(group: KeyGroup) -> dict[str, HeldColumns]:
 
 
 def _packed_items(packed: bytes) -> Iterator[bytes]:
-    """Yield the packed elements of a packed list. They are not unpacked, as they may need classes of the job."""
+    """Yield the packed elements of a packed list. They are not unpacked, as they may need classes of the job.
+
+    :raises StateDecodeError: the bytes are no packed list
+    """
     unpacker = msgpack.Unpacker(max_buffer_size=0)
     unpacker.feed(packed)
-    number = unpacker.read_array_header()
-    start = unpacker.tell()
-    for _ in range(number):
-        unpacker.skip()
-        end = unpacker.tell()
-        yield packed[start:end]
-        start = end
+    try:
+        number = unpacker.read_array_header()
+        start = unpacker.tell()
+        for _ in range(number):
+            unpacker.skip()
+            end = unpacker.tell()
+            yield packed[start:end]
+            start = end
+    except (msgpack.UnpackException, ValueError) as error:
+        raise StateDecodeError(packed, list, f"it is no packed list ({error!r})") from error
 
 
 def _packed_list(packed: Sequence[bytes]) -> bytes:
