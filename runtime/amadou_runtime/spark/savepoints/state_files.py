@@ -69,9 +69,7 @@ def partitions_with_state(checkpoint: Path, batch: int) -> int:
     :raises CheckpointError: the files are not regular ones
     """
     with _as_unknown():
-        offsets = _regular(checkpoint / "offsets" / str(batch))
-        written = json.loads(offsets.read_text().splitlines()[1])["conf"]
-        settings = {**_NEWER, **written}
+        settings = {**_NEWER, **_settings(checkpoint / "offsets" / str(batch))}
         unknown = {name: settings.get(name) for name, value in _KNOWN.items() if settings.get(name) != value}
         if unknown:
             raise UnknownFilesError(f"state is stored with {unknown}")
@@ -272,37 +270,39 @@ def check_for_spark(checkpoint: Path) -> None:
         Spark's stores, or one of these files cannot be read
     """
     for path in (checkpoint / "offsets").glob("[0-9]*"):
-        provider = _provider(path)
-        if not str(provider).startswith(_STORES):
-            _refuse(path, f"names a class that is no store ({shown_value(provider, _SHOWN)})")
+        with _refused_unless_readable(path):
+            provider = _settings(path).get(_PROVIDER, _STORES[0])
+            if not str(provider).startswith(_STORES):
+                _refuse(path, f"names a class that is no store ({shown_value(provider, _SHOWN)})")
     for path in (checkpoint / "state").rglob("*.zip"):
-        try:
-            with zipfile.ZipFile(_regular(path)) as archive:
-                _check_size(path, archive)
-                if len(set(archive.namelist())) != len(archive.namelist()):
-                    _refuse(path, "contains two files with one name")
-                check_read_order(archive)
-                form, _, described = archive.read("metadata").partition(b"\n")
-                if not form.removeprefix(b"v").isdigit():  # Java also ends a line at other characters
-                    raise ValueError(f"its version is {form!r:.{_SHOWN}}")
-                _check_names(path, _json(described.decode()))
-        except CheckpointError:
-            raise
-        except FileNotFoundError:
-            continue  # a run has removed it
-        except Exception as error:  # zipfile raises many kinds of errors
-            _refuse(path, f"cannot be read ({error})")
+        with _refused_unless_readable(path), zipfile.ZipFile(_regular(path)) as archive:
+            _check_size(path, archive)
+            if len(set(archive.namelist())) != len(archive.namelist()):
+                _refuse(path, "contains two files with one name")
+            check_read_order(archive)
+            form, _, described = archive.read("metadata").partition(b"\n")
+            if not form.removeprefix(b"v").isdigit():  # Java also ends a line at other characters
+                raise ValueError(f"its version is {form!r:.{_SHOWN}}")
+            _check_names(path, _json(described.decode()))
 
 
-def _provider(path: Path) -> Any:
-    """Return the class of the store that the offsets of a batch name."""
+@contextmanager
+def _refused_unless_readable(path: Path) -> Iterator[None]:
+    """Refuse a checkpoint if a file in it cannot be read; ignore a file that a run has removed."""
     try:
-        _, described, *_ = [*_regular(path).read_text(encoding="utf-8").split("\n"), ""]
-        return _json(described)["conf"].get(_PROVIDER, _STORES[0]) if described.strip() else _STORES[0]
+        yield
+    except CheckpointError:
+        raise
     except FileNotFoundError:
-        return _STORES[0]  # a run has removed the file
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        pass
+    except Exception as error:  # zipfile raises many kinds of errors
         _refuse(path, f"cannot be read ({error})")
+
+
+def _settings(offsets: Path) -> dict[str, Any]:
+    """Return the settings in the offsets of a batch. Spark ends lines only at line feeds and carriage returns."""
+    _, described, *_ = [*_regular(offsets).read_text(encoding="utf-8").split("\n"), ""]
+    return dict(_json(described)["conf"]) if described.strip() else {}
 
 
 def _json(text: str) -> Any:
