@@ -10,7 +10,7 @@ from tests.qualify.readers import Answer, answers, failure_of
 
 from amadou.errors import LoadError
 
-SEED, COUNT = 1, 300
+SEED, COUNT = 1, 200
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 
 
