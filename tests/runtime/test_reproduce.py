@@ -1,5 +1,6 @@
 """`amadou reproduce` writes tests that fail with the errors of dead letters, and pass once the handler is fixed."""
 
+import base64
 import json
 import os
 import re
@@ -220,6 +221,15 @@ def test_the_error_of_reproduce_states_the_reason(
     assert result.exit_code == 1
     assert reason in result.output
     assert not os.path.exists("test_the_fence_dead_letters.py")
+
+
+def test_a_dead_letter_that_becomes_many_objects_is_refused(dead_letters: Path) -> None:
+    fields = json.loads(dead_letters.read_bytes().splitlines()[0])
+    packed = b"\x81\xa3key\xdd\x00\x0c\x00\x00" + b"\xd4\x02\x90" * (12 << 16)  # sets, of 216 bytes each
+    dead_letters.write_text(json.dumps(fields | {"packed": base64.b64encode(packed).decode()}))
+    result = amadou("reproduce", str(dead_letters))
+    assert result.exit_code == 1
+    assert "its objects would take more than 94,372,240 bytes of memory" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("name", ["my-fence.py", "my fence.py", "class.py"])

@@ -15,6 +15,7 @@ from amadou.engine import DEAD_LETTERS, unpack
 from amadou.errors import LoadError
 from amadou.event_time import from_micros
 from amadou_runtime.core.documents import UNREADABLE, structured
+from amadou_runtime.core.inflating import check_uncompressed
 from amadou_runtime.core.stages import stage_named
 
 
@@ -150,7 +151,9 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
             prepare(fields)
             prepare = None
         try:
-            letter = Letter(text, fields, unpack(base64.b64decode(fields["packed"])))
+            packed = base64.b64decode(fields["packed"])
+            check_uncompressed(packed)
+            letter = Letter(text, fields, unpack(packed))
         except UNREADABLE as error:
             raise LoadError(str(file), f"the data in line {number} cannot be unpacked ({error!r})") from error
         yield letter

@@ -9,6 +9,7 @@ _LEAST: Final = 8 << 20
 _RATIO: Final = 100
 _LEAST_MEMORY: Final = 64 << 20
 _MEMORY_RATIO: Final = 200
+_UNCOMPRESSED_RATIO: Final = 40
 
 
 def deflated(data: bytes, level: int = -1) -> bytes:
@@ -46,9 +47,15 @@ def check_objects(data: bytes, packed: bytes) -> None:
     :param packed: the decompressed data
     :raises ValueError: they do
     """
-    most = _most_memory(data)
-    if not unpacks_within(packed, most):
-        raise ValueError(f"its objects would take more than {most:,} bytes of memory")
+    _check_memory(packed, _most_memory(data))
+
+
+def check_uncompressed(packed: bytes) -> None:
+    """Check that the objects of packed data that was not compressed take at most 64 MiB, or 40 times its size.
+
+    :raises ValueError: they take more
+    """
+    _check_memory(packed, max(_LEAST_MEMORY, _UNCOMPRESSED_RATIO * len(packed)))
 
 
 def may_become(data: bytes, packed: bytes) -> bool:
@@ -61,3 +68,8 @@ def may_become(data: bytes, packed: bytes) -> bool:
 
 def _most_memory(data: bytes) -> int:
     return max(_LEAST_MEMORY, _MEMORY_RATIO * len(data))
+
+
+def _check_memory(packed: bytes, most: int) -> None:
+    if not unpacks_within(packed, most):
+        raise ValueError(f"its objects would take more than {most:,} bytes of memory")
