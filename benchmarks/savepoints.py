@@ -26,8 +26,7 @@ from amadou.event_time import to_micros
 from amadou_plugins.connectors import LinesSource
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
-from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.core.state_schema import described
+from amadou_runtime.jobs.state_schema import described
 from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.savepoint import (
@@ -43,6 +42,7 @@ from amadou_runtime.savepoint.stored_keys import key_state
 from amadou_runtime.spark import start
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 from amadou_runtime.spark.session import session
+from amadou_runtime.store.packed_group import PackedGroup
 from amadou_runtime.testing.rehearsal import rehearse
 
 _GROUPS = 256

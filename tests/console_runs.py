@@ -36,7 +36,7 @@ from amadou_plugins.console import Console
 from amadou_plugins.console._pages import PAGES
 from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime import TestRun
-from amadou_runtime.core.job_document import job_document
+from amadou_runtime.jobs.job_document import job_document
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.savepoint.stored_keys import find_key, key_document
 

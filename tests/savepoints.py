@@ -9,14 +9,14 @@ from tests.spark.log_storage import MemorySegments
 
 from amadou import Job
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.savepoint import Savepoint, Totals, complete, new_savepoint, progress_of, write_groups
-from amadou_runtime.spark.log.filling import fill
-from amadou_runtime.spark.log.segments import Log
-from amadou_runtime.spark.log.stored_log import logged_groups
-from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.store.log.filling import fill
+from amadou_runtime.store.log.segments import Log
+from amadou_runtime.store.log.stored_log import logged_groups
+from amadou_runtime.store.packed_group import PackedGroup
+from amadou_runtime.store.packed_range import PackedRange
 
 Groups = list[tuple[int, KeyGroup]]
 STORES = ("memory", "groups", "log")

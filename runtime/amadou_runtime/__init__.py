@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from amadou_runtime._run import run, start
     from amadou_runtime.command.main import main
-    from amadou_runtime.core.progress import Progress
     from amadou_runtime.embedded.local_runner import LocalRunner
+    from amadou_runtime.runs.progress import Progress
     from amadou_runtime.spark import RunningJob
     from amadou_runtime.testing.test_result import TestResult
     from amadou_runtime.testing.test_run import TestRun

@@ -17,17 +17,17 @@ import attrs
 from amadou import DeadLetterReport, Job, RunSummary
 from amadou.errors import CheckpointError, JobError, SavepointError
 from amadou.paths import is_remote, local_path
-from amadou_runtime.core.connectors import is_bounded
-from amadou_runtime.core.dead_letter_files import Letter
-from amadou_runtime.core.given_path import check_given
-from amadou_runtime.core.interval import interval
-from amadou_runtime.core.ports import with_all_sinks
-from amadou_runtime.core.progress import Progress
-from amadou_runtime.core.replay import plan_of
-from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.embedded.run import run_embedded
+from amadou_runtime.jobs.connectors import is_bounded
+from amadou_runtime.jobs.given_path import check_given
+from amadou_runtime.jobs.interval import interval
+from amadou_runtime.jobs.ports import with_all_sinks
+from amadou_runtime.jobs.trigger import trigger_problem
 from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
+from amadou_runtime.runs.dead_letter_files import Letter
+from amadou_runtime.runs.progress import Progress
+from amadou_runtime.runs.replay import plan_of
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.savepoint import check_new
 
@@ -137,7 +137,7 @@ def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
 
 def reproduced(job: Job, params: Mapping[str, str], letter: DeadLetterReport) -> str:
     """Return the source code of a test for a dead letter; see `Run.reproduce`."""
-    from amadou_runtime.testing.reproduce import test_of_report
+    from amadou_runtime.runs.reproduce import test_of_report
 
     return test_of_report(letter, job, params)
 

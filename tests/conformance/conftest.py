@@ -9,7 +9,7 @@ from tests.conformance.stores import IN_PROCESS, embedded_on
 
 from amadou import Job
 from amadou_runtime import TestRun
-from amadou_runtime.spark.log.forms import ENTRY_PER_KEY, ONE_ENTRY
+from amadou_runtime.store.log.forms import ENTRY_PER_KEY, ONE_ENTRY
 from amadou_runtime.testing.test_run import defaults
 
 MakeRun = Callable[..., TestRun]

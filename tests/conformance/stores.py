@@ -14,15 +14,15 @@ from pathlib import Path
 from tests.spark.log_storage import MemorySegments
 
 from amadou_runtime.core.key_group import KeyGroup, StoredGroup
+from amadou_runtime.core.key_range import RangeStatus
 from amadou_runtime.core.operator import ProcessedGroup
-from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.embedded.state import EmbeddedState, GroupState
-from amadou_runtime.spark.key_range import RangeStatus
-from amadou_runtime.spark.log.entries import RangeEntries
-from amadou_runtime.spark.log.forms import ENTRY_PER_KEY, ONE_ENTRY, Forms
-from amadou_runtime.spark.log.logged_range import LoggedRange
-from amadou_runtime.spark.log.segments import Log
-from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.store.log.entries import RangeEntries
+from amadou_runtime.store.log.forms import ENTRY_PER_KEY, ONE_ENTRY, Forms
+from amadou_runtime.store.log.logged_range import LoggedRange
+from amadou_runtime.store.log.segments import Log
+from amadou_runtime.store.memory import EmbeddedState, GroupState
+from amadou_runtime.store.packed_group import PackedGroup
+from amadou_runtime.store.packed_range import PackedRange
 from amadou_runtime.testing.engines import EmbeddedEngine
 from amadou_runtime.testing.test_run import defaults
 

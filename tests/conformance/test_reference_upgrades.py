@@ -12,7 +12,7 @@ from tests.conformance.handlers import job as job_in_memory
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, ReferenceSpec, SinkSpec, Subject, TableSource
 from amadou.errors import AmadouError, CheckpointError, JobError, SavepointError, SpecError, StateDecodeError
 from amadou_runtime import TestRun, run
-from amadou_runtime.core.state_schema import described, state_problem, with_structures
+from amadou_runtime.jobs.state_schema import described, state_problem, with_structures
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.testing.rehearsal import rehearse
 

@@ -41,9 +41,9 @@ from amadou.errors import (
 )
 from amadou_plugins.connectors import JsonLinesSink, JsonLinesSource
 from amadou_runtime import TestRun, run, start
+from amadou_runtime.runs.files import LocalFiles
 from amadou_runtime.spark import reference_files
 from amadou_runtime.spark.clock import RunClock
-from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.rule(37)

@@ -44,7 +44,7 @@ from amadou_plugins.console._series import SERIES
 from amadou_plugins.console._server import Server
 from amadou_plugins.console._text import shown_number, shown_seconds
 from amadou_runtime import run as run_job
-from amadou_runtime.core.job_document import job_document, read_job_document
+from amadou_runtime.jobs.job_document import job_document, read_job_document
 
 NAME = "<script>alert(1)</script>"
 PATHS = (

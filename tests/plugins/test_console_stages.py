@@ -22,8 +22,8 @@ from amadou_runtime import run
 from amadou_runtime.command.console_client import ConsoleClient
 from amadou_runtime.command.top_display import TopScreen
 from amadou_runtime.command.top_view import read_view
-from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.history import HistoryWriter, read_history
+from amadou_runtime.runs.files import LocalFiles
+from amadou_runtime.runs.history import HistoryWriter, read_history
 
 VIEWS = [view("/a", 1), view("/odd", 2), view("/a", 61), view("/bad", 62), view("/a", 400)]
 

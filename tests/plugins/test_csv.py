@@ -23,7 +23,7 @@ from amadou import Codec, DeadLetter, Handler, Job, KeyedEvent, MemorySink, Para
 from amadou.errors import CallbackError, EncodeError, SinkError, SourceError
 from amadou_plugins.connectors import CsvSink, CsvSource, MalformedRow
 from amadou_runtime import TestRun, run
-from amadou_runtime.command.named_connectors import with_connectors
+from amadou_runtime.jobs.named_connectors import with_connectors
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 

@@ -156,7 +156,7 @@ def test_describe_and_repr_show_the_name_of_the_function_of_function_sink() -> N
 
 
 def test_the_function_of_function_sink_can_be_named_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from amadou_runtime.command.named_connectors import with_connectors
+    from amadou_runtime.jobs.named_connectors import with_connectors
 
     (tmp_path / "recorded_here.py").write_text("calls = []\ndef take(values, batch):\n    calls.extend(values)\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -189,7 +189,7 @@ def test_settings_of_generator_source_can_be_parameters(module: str) -> None:
 
 
 def test_a_generator_source_can_be_named_on_the_command_line(module: str) -> None:
-    from amadou_runtime.command.named_connectors import with_connectors
+    from amadou_runtime.jobs.named_connectors import with_connectors
 
     copying, _ = job(GeneratorSource(number_and_draws, count=1))
     named: Any = with_connectors(copying, {"in": f"generator:{module}:Maker.make?rate=0.5&count=2&seed=9"}, {})

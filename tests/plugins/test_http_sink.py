@@ -212,7 +212,7 @@ def test_settings_may_be_parameters(service: Service) -> None:
 
 
 def test_the_http_sink_has_a_name_on_the_command_line(service: Service) -> None:
-    from amadou_runtime.command.named_connectors import with_connectors
+    from amadou_runtime.jobs.named_connectors import with_connectors
 
     text = f"http:{service.url}?token=token-of-the-line&max_values_per_request=2&timeout=5&give_up_after=0.5"
     named = with_connectors(job(HttpSink("http://host/"), 1, 2, 3), {}, {"numbers": [text]})

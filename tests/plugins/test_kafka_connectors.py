@@ -44,7 +44,7 @@ from amadou_plugins.connectors.kafka.offsets import LATEST, Range, furthest_behi
 from amadou_plugins.connectors.kafka.planned_offsets import Planned
 from amadou_plugins.connectors.kafka.transactions import Part
 from amadou_runtime import TestRun, run
-from amadou_runtime.core.ports import port_codec
+from amadou_runtime.jobs.ports import port_codec
 
 TIME = datetime(2025, 1, 1, 0, 0, 0, 250_000, tzinfo=timezone.utc)
 

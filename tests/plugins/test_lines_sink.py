@@ -14,7 +14,7 @@ from amadou import Codec, DeadLetter, Handler, Job, KeyedEvent, LateEvent, Memor
 from amadou.errors import EncodeError, SinkError
 from amadou_plugins.connectors import LinesSink, LinesSource
 from amadou_runtime import run
-from amadou_runtime.command.named_connectors import with_connectors
+from amadou_runtime.jobs.named_connectors import with_connectors
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 

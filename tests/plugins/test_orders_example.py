@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from amadou_runtime import run
-from amadou_runtime.command.load_job import load_job
+from amadou_runtime.jobs.load_job import load_job
 
 HERE = Path(__file__).parents[2] / "examples" / "orders"
 

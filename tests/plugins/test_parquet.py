@@ -36,7 +36,7 @@ from amadou import (
 from amadou.errors import EncodeError, NaiveTimestampError, SinkError, SourceError
 from amadou_plugins.connectors import MemorySink, ParquetSink, ParquetSource
 from amadou_runtime import TestRun, run
-from amadou_runtime.command.named_connectors import with_connectors
+from amadou_runtime.jobs.named_connectors import with_connectors
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from amadou import Handler, Job, KeyedEvent, Param, SinkBatch, SinkSpec, Subject
 from amadou.errors import EncodeError, SinkError
 from amadou_plugins.connectors import LinesSource, ParquetSink, ParquetSource
 from amadou_runtime import run
-from amadou_runtime.command.named_connectors import with_connectors
+from amadou_runtime.jobs.named_connectors import with_connectors
 
 
 class Colour(str, Enum):

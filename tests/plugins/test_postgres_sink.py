@@ -41,7 +41,7 @@ from amadou.errors import RunError, SinkError
 from amadou_plugins.connectors import LinesSource, PostgresSink
 from amadou_runtime import run, start
 from amadou_runtime.command.describe import describe
-from amadou_runtime.command.named_connectors import with_connectors
+from amadou_runtime.jobs.named_connectors import with_connectors
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 SUMS = "CREATE TABLE sums (channel text PRIMARY KEY, sum bigint NOT NULL, seen timestamptz DEFAULT now(), id serial)"

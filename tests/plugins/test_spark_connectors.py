@@ -23,7 +23,7 @@ from amadou.errors import SinkError, SourceError
 from amadou_plugins.connectors import SparkSink, SparkSource
 from amadou_plugins.connectors._arrow_values import python_values
 from amadou_runtime import TestRun, run
-from amadou_runtime.command.named_connectors import with_connectors
+from amadou_runtime.jobs.named_connectors import with_connectors
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 COLUMNS = (

@@ -19,7 +19,7 @@ from amadou.errors import SinkError
 from amadou_plugins.connectors import DeltaSink, IcebergSink
 from amadou_plugins.connectors.tables.spark_tables import running_spark
 from amadou_plugins.connectors.tables.table_rows import TableCodec, TableRowsWriter, joined_rows
-from amadou_runtime.command.named_connectors import with_connectors
+from amadou_runtime.jobs.named_connectors import with_connectors
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SINKS = [DeltaSink("sums/"), IcebergSink("lake.views.sums")]

@@ -31,7 +31,7 @@ from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, Sl
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator
-from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.store.packed_group import PackedGroup
 
 DISORDER = 5
 sizes = st.integers(1, 12)

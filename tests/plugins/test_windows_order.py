@@ -27,7 +27,7 @@ from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, Sl
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator
-from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.store.packed_group import PackedGroup
 
 SECOND = timedelta(seconds=1)
 ORDERED = {"first": First(), "last": Last(), "all": Collect(), "reduced": Reduce(lambda left, right: left + right)}

@@ -23,12 +23,12 @@ from amadou_plugins.windows import (
     WindowSpec,
 )
 from amadou_runtime import TestResult, TestRun
-from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.operator import GroupBatch, Operator, ReplayedGroup
-from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.core.ports import port_codec
-from amadou_runtime.core.replay import ReplayedLetter, plan_of
+from amadou_runtime.jobs.ports import port_codec
+from amadou_runtime.runs.dead_letter_files import Letter
+from amadou_runtime.runs.replay import ReplayedLetter, plan_of
+from amadou_runtime.store.packed_group import PackedGroup
 
 DISORDER = 5
 

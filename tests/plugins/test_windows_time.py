@@ -12,7 +12,7 @@ from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, 
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator
-from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.store.packed_group import PackedGroup
 
 MINUTE = timedelta(minutes=1)
 WEEK = timedelta(days=7)

@@ -15,7 +15,7 @@ from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, Sl
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
-from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.store.packed_group import PackedGroup
 
 KINDS: dict[str, Callable[..., Recording]] = {
     "tumbling": lambda *args, **more: windowing(TumblingWindow, 100 * SECOND, *args, **more),

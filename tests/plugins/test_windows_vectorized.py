@@ -17,7 +17,7 @@ from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow,
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
-from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.store.packed_group import PackedGroup
 
 values = st.sampled_from(
     [

@@ -23,7 +23,7 @@ from amadou_plugins.console._application import application
 from amadou_runtime import TestRun, run
 from amadou_runtime.command.cli import app
 from amadou_runtime.command.console_command import stored_run
-from amadou_runtime.command.load_job import load_job
+from amadou_runtime.jobs.load_job import load_job
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 
 _ARCHIVES: Mapping[str, Mapping[str, str]] = {
@@ -57,7 +57,7 @@ KEYS = {"kinds": "a", "columns": "k1", "stages": "a1"}
 OWNERS = {"groups": "kinds", "log": "columns", "by-key": "columns"}
 """The checkpoints, with their jobs."""
 _HOLDER = {"lease": "x", "host": "elsewhere", "processes": "x", "pid": 1, "started": "x", "since": 0, "renewed": 1}
-"""A process that no longer uses its checkpoint; see `spark/lease.py`."""
+"""A process that no longer uses its checkpoint; see `runs/lease.py`."""
 PATHS = (
     *("/", "/state", "/pipeline", "/letters", "/batches", "/letters/0-0", "/letters/0-0/test", "/letters/0-0/test.py"),
     *(f"/api/v1/{name}" for name in ("overview", "charts", "pipeline", "state", "letters", "letters/0-0", "batches")),

@@ -212,7 +212,7 @@ def deflated(draw: Draw, data: bytes) -> bytes:
 
 
 def as_lz4(draw: Draw, data: bytes) -> bytes:
-    """Return data in the form of `spark/compressed.py`, rarely with a wrong size, or such that it becomes far more."""
+    """Return data in the form of `formats/compressed.py`, rarely with a wrong size, or so that it becomes large."""
     if draw.happens(0.004):
         name = draw.choice(("lz4", "lz4 maps"))
         draw.note(f"decompresses to far more: {name}")

@@ -11,9 +11,9 @@ from tests.commands import amadou
 from amadou.errors import CheckpointError
 from amadou_runtime import run
 from amadou_runtime._run import replay
-from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.main import main
-from amadou_runtime.core.trigger import trigger_problem
+from amadou_runtime.jobs.load_job import load_job
+from amadou_runtime.jobs.trigger import trigger_problem
 
 VIEWS = '''
 import json

@@ -15,11 +15,11 @@ from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow,
 from amadou_runtime.core.combining import COMBINED, combiner_for
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.feeding import fed_records
-from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.keying import Keying, key_event_of
 from amadou_runtime.core.operator import GroupBatch, Operator
-from amadou_runtime.core.packed_group import packed_group
-from amadou_runtime.embedded.state import EmbeddedState
+from amadou_runtime.store.group_by_key import GroupByKey
+from amadou_runtime.store.memory import EmbeddedState
+from amadou_runtime.store.packed_group import packed_group
 
 AGGREGATES = {"n": Count(), "sum": Sum("v"), "mean": Mean("v"), "top": TopK(2, by="v", give="v"), "max": Max("v")}
 

@@ -8,7 +8,7 @@ from tests.runtime.test_several_sinks import Numbers
 from amadou import Job, MemorySink, MemorySource, Sink
 from amadou.errors import AmadouError, JobError, SinkError, SourceError
 from amadou_runtime import run
-from amadou_runtime.core.connectors import check_connectors
+from amadou_runtime.jobs.connectors import check_connectors
 
 
 class BadSink(MemorySink):

@@ -12,10 +12,10 @@ from amadou import Counts, FromPort, Job, MemorySource, Param, PartitionReport, 
 from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
 from amadou_runtime.command.describe import describe
 from amadou_runtime.command.progress_display import progress_line
-from amadou_runtime.core.job_document import job_document
-from amadou_runtime.core.progress import Progress
+from amadou_runtime.jobs.job_document import job_document
+from amadou_runtime.runs.files import LocalFiles
+from amadou_runtime.runs.progress import Progress
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep
-from amadou_runtime.spark.files import LocalFiles
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 

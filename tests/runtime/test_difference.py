@@ -10,7 +10,7 @@ from tests.conformance.handlers import Recorder, at, job
 from amadou.errors import AmadouError, CallbackError, EngineDifferenceError, RunError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.packed_group import PackedGroup, packed_group
+from amadou_runtime.store.packed_group import PackedGroup, packed_group
 from amadou_runtime.testing.engines import BothEngines, ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.trace import RawEntry
 

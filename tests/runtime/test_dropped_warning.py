@@ -9,7 +9,7 @@ import pytest
 from amadou import BatchReport, Counts, Handler, Job, KeyedEvent, MemorySink, MemorySource, RunSummary, Subject
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
-from amadou_runtime.core.dropped_warning import DroppedWarning
+from amadou_runtime.runs.dropped_warning import DroppedWarning
 
 
 def job_with(late: Any = "drop", handler: Handler | None = None, **settings: Any) -> Job:

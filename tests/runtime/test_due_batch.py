@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from amadou_runtime.spark.files import LocalFiles
+from amadou_runtime.runs.files import LocalFiles
 from amadou_runtime.spark.timeouts import plan_due_batch
 
 

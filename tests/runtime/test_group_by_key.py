@@ -21,10 +21,10 @@ from amadou import (
 )
 from amadou_plugins.windows import SessionWindow, TumblingWindow, Window
 from amadou_runtime.core.events import Chunk, pack_events
-from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
-from amadou_runtime.core.packed_group import PackedGroup, packed_group
-from amadou_runtime.embedded.state import EmbeddedState
+from amadou_runtime.store.group_by_key import GroupByKey
+from amadou_runtime.store.memory import EmbeddedState
+from amadou_runtime.store.packed_group import PackedGroup, packed_group
 from amadou_runtime.testing.difference import in_fixed_order
 
 LONG = "long" * 200

@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.handlers import Recorder, job
 
 from amadou import BatchReport, Counts, PartitionReport
-from amadou_runtime.core.held_back_warning import HeldBackWarning
+from amadou_runtime.runs.held_back_warning import HeldBackWarning
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 

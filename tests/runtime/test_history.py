@@ -14,11 +14,11 @@ from tests.conformance.handlers import Recorder, job
 
 from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport, PartitionReport
 from amadou.errors import CheckpointError
-from amadou_runtime.core.job_document import job_document
+from amadou_runtime.jobs.job_document import job_document
+from amadou_runtime.runs.files import LocalFiles
+from amadou_runtime.runs.history import HistoryWriter, LastRun, read_history, read_job
 from amadou_runtime.spark.checkpoint import last_batch
 from amadou_runtime.spark.clock import last_commit
-from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.history import HistoryWriter, LastRun, read_history, read_job
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LETTER = DeadLetterReport(

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from amadou.engine import pack
-from amadou_runtime.core.inflating import deflated, inflated
-from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.formats.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.formats.inflating import deflated, inflated
 from amadou_runtime.spark.savepoints.state_files import _BLOCK, _MAGIC, UnknownFilesError, _decompressed
 
 LARGE = [

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar, get_args
 import pytest
 
 from amadou.errors import AmadouError, CheckpointError, SavepointError
+from amadou_runtime.runs.files import Files, LocalFiles
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep
-from amadou_runtime.spark.files import Files, LocalFiles
 from amadou_runtime.spark.savepoints import rescaling
 from amadou_runtime.spark.savepoints.rescaling import rescale
 from amadou_runtime.spark.streams import planned_offsets

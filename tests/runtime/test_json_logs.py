@@ -16,8 +16,8 @@ import pytest
 from amadou import FromPort, Handler, Job, KeyedEvent, MemorySource, Secret, Sink, SinkSpec, Stage, _secret
 from amadou.errors import SinkError
 from amadou_runtime import run as run_job
-from amadou_runtime.core.json_logs import JsonFormatter, log_context
-from amadou_runtime.core.stages import errors_of_stage
+from amadou_runtime.formats.json_logs import JsonFormatter, log_context
+from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.session import log_options
 
 JOB = """
@@ -108,7 +108,7 @@ def test_the_error_of_a_job_that_cannot_be_loaded_is_a_json_line(tmp_path: Path)
 
 
 def test_an_uncaught_error_is_a_json_line(tmp_path: Path) -> None:
-    program = "from amadou_runtime.core.json_logs import log_as_json; log_as_json('mine'); 1 / 0"
+    program = "from amadou_runtime.formats.json_logs import log_as_json; log_as_json('mine'); 1 / 0"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     error = json.loads(ended.stderr)
@@ -215,7 +215,7 @@ def test_uncaught_errors_of_threads_and_finalizers_are_json_lines() -> None:
     program = """
         import threading
         from amadou import Secret
-        from amadou_runtime.core.json_logs import log_as_json
+        from amadou_runtime.formats.json_logs import log_as_json
 
         class Broken:
             def __repr__(self):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from amadou import Key
 from amadou.errors import StateDecodeError
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.packed_group import PackedGroup, joined, packed_group
+from amadou_runtime.store.packed_group import PackedGroup, joined, packed_group
 
 KEYS = st.sampled_from(["a", b"a", 1, ("a", 1)])
 TIMERS = st.tuples(KEYS, st.integers(-2, 2), st.sampled_from(["", "x"]))

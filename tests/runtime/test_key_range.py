@@ -11,12 +11,12 @@ from amadou import Component, Handler, Invoke, Job, KeyedEvent, MemorySink, Memo
 from amadou.errors import StateDecodeError
 from amadou.event_time import to_micros
 from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.key_range import KeyRange, range_count
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import GroupBatch, GroupResult, Operator
-from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.spark.compressed import pack_compressed
-from amadou_runtime.spark.key_range import KeyRange, range_count
-from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.formats.compressed import pack_compressed
+from amadou_runtime.store.packed_group import PackedGroup
+from amadou_runtime.store.packed_range import PackedRange
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 GROUPS = 5

@@ -6,7 +6,7 @@ import pytest
 from tests.conformance.handlers import Recorder, job
 
 from amadou import BatchReport, Counts
-from amadou_runtime.core.large_state_warning import LargeStateWarning
+from amadou_runtime.runs.large_state_warning import LargeStateWarning
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 LARGE = 16 << 20

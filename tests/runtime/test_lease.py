@@ -19,15 +19,15 @@ from tests.waits import wait_for
 
 from amadou.engine import clock_time
 from amadou.errors import CheckpointError
-from amadou_runtime.spark import lease
-from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.lease import Holder, Lease, LeaseTiming, holder_of
+from amadou_runtime.runs import lease
+from amadou_runtime.runs.files import LocalFiles
+from amadou_runtime.runs.lease import Holder, Lease, LeaseTiming, holder_of
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.lease import Lease
+from amadou_runtime.runs.files import LocalFiles
+from amadou_runtime.runs.lease import Lease
 
 path = Path(sys.argv[1])
 Lease(LocalFiles(str(path), path))

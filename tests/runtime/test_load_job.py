@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from amadou.errors import JobError, LoadError
-from amadou_runtime.command.load_job import load_job
+from amadou_runtime.jobs.load_job import load_job
 
 JOB = """
 from amadou import Handler, Job, MemorySource

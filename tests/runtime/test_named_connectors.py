@@ -12,7 +12,7 @@ from tests.top_pages import top_pages
 from amadou import Handler, Job, MemorySink, MemorySource, Secret, Sink, SinkSpec, Source, hookimpl
 from amadou.errors import JobError, LoadError
 from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, KafkaSink, KafkaSource, LinesSource, PostgresSink
-from amadou_runtime.command.named_connectors import with_connectors
+from amadou_runtime.jobs.named_connectors import with_connectors
 
 
 class Copying(Handler):

@@ -12,7 +12,7 @@ from amadou.event_time import to_micros
 from amadou_runtime import LocalRunner
 from amadou_runtime.core.events import Chunk, in_order, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
-from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.store.packed_group import PackedGroup
 
 
 def chunk(source: str, order: int, *values: int) -> Chunk:

@@ -13,8 +13,8 @@ from amadou import KeyedEvent, Subject
 from amadou._encoding import pack
 from amadou.errors import LoadError
 from amadou_plugins.windows import TumblingWindow, Window
-from amadou_runtime.core.dead_letter_files import Letter
-from amadou_runtime.core.replay import Plan, ReplayedLetter, plan_of
+from amadou_runtime.runs.dead_letter_files import Letter
+from amadou_runtime.runs.replay import Plan, ReplayedLetter, plan_of
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 

@@ -15,7 +15,7 @@ from tests.top_pages import view
 from amadou import BatchReport, DeadLetterReport, hookimpl
 from amadou_runtime import run
 from amadou_runtime._run import reproduced
-from amadou_runtime.command.load_job import load_job
+from amadou_runtime.jobs.load_job import load_job
 
 VIEWS = [
     view("/a", 1),

@@ -31,10 +31,10 @@ from amadou.engine import StateTable, pack, unpack
 from amadou.errors import LoadError, StateDecodeError
 from amadou_runtime import TestRun
 from amadou_runtime.core.samples import Samples
+from amadou_runtime.runs.reproduce import test_of_key as source_for_key
+from amadou_runtime.runs.reproduce import test_of_report as source_for_report
+from amadou_runtime.runs.source_code import SourceCode, comments
 from amadou_runtime.savepoint.block import Block
-from amadou_runtime.testing.reproduce import test_of_key as source_for_key
-from amadou_runtime.testing.reproduce import test_of_report as source_for_report
-from amadou_runtime.testing.source_code import SourceCode, comments
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 CODE = '"""+str(sys.modules.setdefault("injected", sys))+"""'

@@ -117,7 +117,7 @@ def test_a_run_does_not_start_if_one_sink_of_a_port_cannot_write(tmp_path: Path)
 
 
 def test_named_sinks_replace_the_sink_of_a_port(tmp_path: Path) -> None:
-    from amadou_runtime.command.named_connectors import with_connectors
+    from amadou_runtime.jobs.named_connectors import with_connectors
 
     texts = [f"json-lines:{tmp_path / 'json'}", f"csv:{tmp_path / 'csv'}"]
 

@@ -15,7 +15,7 @@ import pytest
 
 from amadou import KeyedEvent
 from amadou_plugins.connectors import KafkaRecord
-from amadou_runtime.testing.source_code import SourceCode
+from amadou_runtime.runs.source_code import SourceCode
 
 
 class Right(enum.Flag):

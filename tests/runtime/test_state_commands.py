@@ -16,7 +16,7 @@ from typer.testing import Result
 
 from amadou import KeyedEvent, Subject, ValueSpec
 from amadou_runtime import TestRun
-from amadou_runtime.command.load_job import load_job
+from amadou_runtime.jobs.load_job import load_job
 
 pytest_plugins = ["pytester"]
 

@@ -11,7 +11,7 @@ from amadou import Job, ListSpec, MapSpec, MemorySink, MemorySource, ValueSpec
 from amadou_plugins.aggregates import Collect, Count, Max, Mean, RunningSpec, Sum
 from amadou_plugins.joins import IntervalJoin
 from amadou_plugins.windows import SessionWindow, TumblingWindow
-from amadou_runtime.core.state_schema import described, state_problem, with_structures
+from amadou_runtime.jobs.state_schema import described, state_problem, with_structures
 
 HOUR = timedelta(hours=1)
 

@@ -19,7 +19,7 @@ from amadou.errors import CodecError
 from amadou_plugins.aggregates import Aggregate, Collect, Count, Max, Mean, Reduce, RunningSpec, Sum
 from amadou_plugins.joins import AsOfJoin, LatestJoin
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
-from amadou_runtime.core.state_schema import described, misfits, with_structures
+from amadou_runtime.jobs.state_schema import described, misfits, with_structures
 
 T = TypeVar("T")
 HOUR = timedelta(hours=1)

@@ -26,13 +26,13 @@ from amadou import _encoding as encoding
 from amadou.engine import StateTable, StoredObject, pack, type_reference, unpack, unpack_stored
 from amadou.errors import AmadouError, CallbackError, JobError, StateDecodeError
 from amadou_runtime import TestRun
-from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.jobs.load_job import load_job
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.readable import StateFormat
 from amadou_runtime.savepoint.savepoint import complete, progress_of, write_groups
+from amadou_runtime.store.packed_group import PackedGroup
 
 SHAPES = """
 from enum import Enum

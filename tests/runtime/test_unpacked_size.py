@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from amadou.engine import unpack_stored
-from amadou_runtime.core.inflating import inflated
-from amadou_runtime.core.unpacked_size import _Scan, unpacks_within
-from amadou_runtime.spark.compressed import unpack_compressed
+from amadou_runtime.formats.compressed import unpack_compressed
+from amadou_runtime.formats.inflating import inflated
+from amadou_runtime.formats.unpacked_size import _Scan, unpacks_within
 
 ITEMS = (
     b"\x80",

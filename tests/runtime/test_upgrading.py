@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from amadou_runtime import run
 from amadou_runtime.command.cli import app
-from amadou_runtime.command.load_job import load_job
+from amadou_runtime.jobs.load_job import load_job
 
 OLD = """
 import json

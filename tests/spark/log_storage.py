@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from amadou_runtime.spark.log.entries import RangeEntries
-from amadou_runtime.spark.log.limits import LIMITS, Limits
+from amadou_runtime.store.log.entries import RangeEntries
+from amadou_runtime.store.log.limits import LIMITS, Limits
 
 
 class MemorySegments:

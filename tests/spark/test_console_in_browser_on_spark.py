@@ -16,7 +16,7 @@ from tests.waits import wait_for
 
 from amadou_plugins.console import Console
 from amadou_runtime import start
-from amadou_runtime.command.load_job import load_job
+from amadou_runtime.jobs.load_job import load_job
 
 pytestmark = pytest.mark.spark
 

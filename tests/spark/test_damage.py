@@ -38,7 +38,7 @@ class Forger(Counter):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         super().on_event(subject, event)
         if subject.key == "forged":
-            from amadou_runtime.spark.log.stage import LogState
+            from amadou_runtime.spark.log_stage import LogState
 
             put = LogState.put
 

@@ -13,8 +13,8 @@ from amadou import BatchReport, DependencyChange, DependsOn, Handler, Job, Keyed
 from amadou.errors import CallbackError, TooManyHeldError
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun, start
-from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.history import read_history
+from amadou_runtime.runs.files import LocalFiles
+from amadou_runtime.runs.history import read_history
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from amadou.errors import CheckpointError
 from amadou.remote_files import RemoteDirectory
 from amadou_plugins.connectors import LinesSource
 from amadou_runtime import start
-from amadou_runtime.spark.files import Files, LocalFiles, RemoteFiles, checkpoint_files
+from amadou_runtime.runs.files import Files, LocalFiles, RemoteFiles, checkpoint_files
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.spark

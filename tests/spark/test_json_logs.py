@@ -12,7 +12,7 @@ import pytest
 
 from amadou.spark_versions import logs_json
 from amadou_runtime import run
-from amadou_runtime.command.load_job import load_job
+from amadou_runtime.jobs.load_job import load_job
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.spark

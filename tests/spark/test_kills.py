@@ -14,8 +14,8 @@ from tests.services import KafkaLogin
 from tests.spark.clusters import paths
 from tests.waits import wait_for
 
-from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.history import read_history
+from amadou_runtime.runs.files import LocalFiles
+from amadou_runtime.runs.history import read_history
 
 pytestmark = pytest.mark.spark
 

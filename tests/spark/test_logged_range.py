@@ -18,17 +18,17 @@ from amadou import Job, MemorySink, MemorySource, to_micros
 from amadou.engine import pack
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
-from amadou_runtime.core import packed_group as packed_group_module
-from amadou_runtime.core.entries import Change
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.key_range import KeyRange, StoredRange
 from amadou_runtime.core.operator import GroupResult, Operator
-from amadou_runtime.core.packed_group import packed_group
-from amadou_runtime.spark.key_range import KeyRange, StoredRange
-from amadou_runtime.spark.log.entries import RangeEntries
-from amadou_runtime.spark.log.forms import Forms
-from amadou_runtime.spark.log.logged_range import GroupEntries, LoggedRange
-from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.store import packed_group as packed_group_module
+from amadou_runtime.store.entries import Change
+from amadou_runtime.store.log.entries import RangeEntries
+from amadou_runtime.store.log.forms import Forms
+from amadou_runtime.store.log.logged_range import GroupEntries, LoggedRange
+from amadou_runtime.store.packed_group import packed_group
+from amadou_runtime.store.packed_range import PackedRange
 from amadou_runtime.testing.difference import in_fixed_order
 
 FORMS = {

@@ -20,11 +20,11 @@ from tests.waits import wait_for
 
 from amadou.errors import CheckpointError, RunError, SavepointError
 from amadou_runtime import _run, run, start
+from amadou_runtime.runs import lease
+from amadou_runtime.runs.files import LocalFiles
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo
 from amadou_runtime.savepoint.savepoint import Savepoint
-from amadou_runtime.spark import lease
-from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.savepoints import loading, writing
 from amadou_runtime.spark.savepoints.service import REQUESTS, SavepointService, Schedule
 

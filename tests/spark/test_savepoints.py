@@ -13,9 +13,9 @@ from tests.spark.moving import job_of, record_of
 from amadou import Job
 from amadou.engine import clock_time
 from amadou_runtime import run
-from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.watermark import Watermark
 from amadou_runtime.embedded.engine import Embedded
+from amadou_runtime.jobs.ports import port_codec
 from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = [pytest.mark.spark, pytest.mark.needs_spark(4)]

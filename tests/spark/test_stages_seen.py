@@ -21,7 +21,7 @@ from amadou_runtime._run import replay
 from amadou_runtime.command.console_command import stored_run
 from amadou_runtime.command.describe import describe
 from amadou_runtime.command.progress_display import progress_line
-from amadou_runtime.core.dead_letter_files import read_letters
+from amadou_runtime.runs.dead_letter_files import read_letters
 
 pytestmark = pytest.mark.spark
 

@@ -15,15 +15,15 @@ from tests.spark.stores import MAINLY_LOG
 from amadou import BatchReport, Counts, Handler, Job, KeyedEvent, MemorySource, Subject, ValueSpec, hookimpl
 from amadou_runtime import start
 from amadou_runtime.command.describe import describe
-from amadou_runtime.core import large_state_warning
 from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.key_range import KeyRange, RangeStatus, StoredRange, StoreResult
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.runs import large_state_warning
 from amadou_runtime.spark.groups_stage import GroupsState
-from amadou_runtime.spark.key_range import KeyRange, RangeStatus, StoredRange, StoreResult
-from amadou_runtime.spark.log.forms import ENTRY_PER_KEY
-from amadou_runtime.spark.log.logged_range import LoggedRange
 from amadou_runtime.spark.summary import Summary
+from amadou_runtime.store.log.forms import ENTRY_PER_KEY
+from amadou_runtime.store.log.logged_range import LoggedRange
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 SMALL = 20_000

@@ -9,11 +9,11 @@ import pytest
 from tests.spark.log_storage import MemorySegments, opened
 
 from amadou.errors import RunError, StateDecodeError
-from amadou_runtime.spark.log import segments as log_segments
-from amadou_runtime.spark.log.entries import StoreFigures
-from amadou_runtime.spark.log.limits import Limits
-from amadou_runtime.spark.log.merging import merged
-from amadou_runtime.spark.log.segments import Log
+from amadou_runtime.store.log import segments as log_segments
+from amadou_runtime.store.log.entries import StoreFigures
+from amadou_runtime.store.log.limits import Limits
+from amadou_runtime.store.log.merging import merged
+from amadou_runtime.store.log.segments import Log
 
 Changes = dict[bytes, tuple[bytes | None, int | None]]
 COUNTER = b"12345678"

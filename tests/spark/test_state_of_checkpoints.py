@@ -18,12 +18,12 @@ from tests.waits import wait_for
 from amadou import Job, Key
 from amadou.errors import CheckpointError
 from amadou_runtime import run, start
+from amadou_runtime.runs.files import LocalFiles
 from amadou_runtime.savepoint.block import Block
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.savepoint.stored_keys import KeyState, key_sizes, key_state
 from amadou_runtime.spark.checkpoint import read_metadata
 from amadou_runtime.spark.clock import commits
-from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 from amadou_runtime.spark.savepoints.state_files import RangeFiles, partitions_with_state
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, changed_rows, stored_rows

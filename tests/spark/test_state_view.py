@@ -24,9 +24,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.spark.log_storage import MemorySegments, opened
 
 from amadou.errors import RunError
-from amadou_runtime.spark.log import files, tree, view
-from amadou_runtime.spark.log.entries import StoreFigures
-from amadou_runtime.spark.log.limits import LIMITS, Limits
+from amadou_runtime.store.log import files, tree, view
+from amadou_runtime.store.log.entries import StoreFigures
+from amadou_runtime.store.log.limits import LIMITS, Limits
 
 Changes = dict[bytes, tuple[bytes | None, int | None]]
 FEW_INDEXED = Limits(indexed=10)
@@ -572,7 +572,7 @@ def test_a_process_that_dies_while_a_view_changes_leaves_a_usable_one(tmp_path: 
 
 def _die_after(commits: int) -> None:
     """Kill this process in an LMDB commit."""
-    from amadou_runtime.spark.log.tree import Tree
+    from amadou_runtime.store.log.tree import Tree
 
     write, left = Tree._write, [commits]
 

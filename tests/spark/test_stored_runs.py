@@ -18,9 +18,9 @@ from amadou import Job
 from amadou.errors import CallbackError
 from amadou_plugins.console import Console
 from amadou_runtime import start
-from amadou_runtime.command.load_job import load_job
-from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.history import read_history
+from amadou_runtime.jobs.load_job import load_job
+from amadou_runtime.runs.files import LocalFiles
+from amadou_runtime.runs.history import read_history
 
 pytestmark = pytest.mark.spark
 

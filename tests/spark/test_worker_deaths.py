@@ -9,7 +9,7 @@ from tests.spark.programs import program
 
 from amadou.errors import RunError
 from amadou_runtime import start
-from amadou_runtime.command.load_job import load_job
+from amadou_runtime.jobs.load_job import load_job
 from amadou_runtime.spark.lost_tasks import died_error
 
 JOB = """

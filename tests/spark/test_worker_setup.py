@@ -14,7 +14,7 @@ from views import job
 
 from amadou.errors import AmadouError
 from amadou_runtime import start
-from amadou_runtime.core.release import amadou_version
+from amadou_runtime.formats.release import amadou_version
 
 pytestmark = pytest.mark.spark
 

@@ -27,17 +27,17 @@ from amadou import Job, Key
 from amadou_plugins.connectors import JsonCodec
 from amadou_runtime import TestRun, run
 from amadou_runtime.command.state_rows import export_rows
+from amadou_runtime.runs.files import LocalFiles
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.rows import rows_of
 from amadou_runtime.savepoint.stored_keys import StoredState
 from amadou_runtime.spark.checkpoint import read_metadata
-from amadou_runtime.spark.files import LocalFiles
-from amadou_runtime.spark.log.logged_range import PACKED, PREFIX
-from amadou_runtime.spark.log.segments import Log
-from amadou_runtime.spark.log.stored_log import SegmentsInMemory
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 from amadou_runtime.spark.savepoints.state_files import RangeFiles, partitions_with_state
 from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.store.log.logged_range import PACKED, PREFIX
+from amadou_runtime.store.log.segments import Log
+from amadou_runtime.store.log.stored_log import SegmentsInMemory
 
 HERE = Path(__file__).parent
 FORMATS = sorted(HERE.glob("checkpoints-*"), key=lambda path: int(path.name.partition("-")[2]))

@@ -21,7 +21,7 @@ from tests.stored.jobs.format_1 import KEYS, column_lines, columns_job, values_j
 
 from amadou import Job, Source
 from amadou_runtime import TestRun, run
-from amadou_runtime.core.release import amadou_version
+from amadou_runtime.formats.release import amadou_version
 
 
 def make_savepoints(directory: Path) -> None:

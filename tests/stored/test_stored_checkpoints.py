@@ -13,9 +13,9 @@ from tests.stored.fixture import FORMATS, Fixture, Place, in_order, rows_in
 from tests.stored.jobs.kinds import ALL_AGGREGATES, kinds_job
 
 from amadou_plugins import aggregates, joins, windows
+from amadou_runtime.runs.files import LocalFiles
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep
-from amadou_runtime.spark.files import LocalFiles
 
 FIXTURES = [Fixture(directory, case) for directory in FORMATS for case in CASES.values()]
 STORED = [(fixture, store) for fixture in FIXTURES if fixture.archive.exists() for store in fixture.case.stores]

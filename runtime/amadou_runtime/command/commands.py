@@ -50,7 +50,7 @@ def describe_job(
 ) -> None:
     """Show a job's handler, state, ports, sinks, sources and parameters. This command does not need Java."""
     from amadou_runtime.command.describe import describe
-    from amadou_runtime.command.load_job import load_job
+    from amadou_runtime.jobs.load_job import load_job
 
     params = pairs(param, "-p")
     with errors_as_messages():
@@ -91,8 +91,8 @@ def reproduce(
     Tests that replay dead letters fail with the same errors until you fix the handler.
     """
     from amadou_runtime.command.reproduce_key import check_output, reproduce_key, write_output
-    from amadou_runtime.core.dead_letter_files import read_letters
-    from amadou_runtime.testing.reproduce import cases_of, find_job, load_named, tests_of
+    from amadou_runtime.runs.dead_letter_files import read_letters
+    from amadou_runtime.runs.reproduce import cases_of, find_job, load_named, tests_of
 
     params = pairs(param, "-p")
     if key is not None:
@@ -128,10 +128,10 @@ def replay_letters(
 ) -> None:
     """Replay a job's dead letters after you have fixed the handler. Each dead letter is replayed only once."""
     from amadou_runtime._run import replay
-    from amadou_runtime.command.load_job import load_job
-    from amadou_runtime.command.named_connectors import with_connectors
     from amadou_runtime.command.run_logs import print_summary
-    from amadou_runtime.core.dead_letter_files import read_letters
+    from amadou_runtime.jobs.load_job import load_job
+    from amadou_runtime.jobs.named_connectors import with_connectors
+    from amadou_runtime.runs.dead_letter_files import read_letters
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
     sources, sinks = pairs(source, "--source"), groups(sink, "--sink")

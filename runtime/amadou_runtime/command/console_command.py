@@ -62,13 +62,13 @@ def stored_run(
     from amadou.text import qualified
     from amadou_plugins.console import RunFacts, StoredRun
     from amadou_runtime._run import reproduced
-    from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.opened_state import check_job
-    from amadou_runtime.core.trigger import trigger_interval
+    from amadou_runtime.jobs.load_job import load_job
+    from amadou_runtime.jobs.trigger import trigger_interval
+    from amadou_runtime.runs.files import Files, checkpoint_files, local_files
+    from amadou_runtime.runs.history import read_history, read_job
+    from amadou_runtime.runs.lease import holder_of
     from amadou_runtime.spark.checkpoint import absolute, read_metadata
-    from amadou_runtime.spark.files import Files, checkpoint_files, local_files
-    from amadou_runtime.spark.history import read_history, read_job
-    from amadou_runtime.spark.lease import holder_of
     from amadou_runtime.spark.savepoints.run_state import RunState
 
     place = absolute(checkpoint)

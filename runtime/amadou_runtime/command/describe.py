@@ -10,9 +10,9 @@ from amadou.errors import CheckpointError
 from amadou.paths import is_remote, local_path
 from amadou.text import qualified
 from amadou_runtime.command.drawn_stages import drawn_stages
-from amadou_runtime.core.documents import UNREADABLE
-from amadou_runtime.core.given_path import check_given
-from amadou_runtime.core.job_document import (
+from amadou_runtime.formats.documents import UNREADABLE
+from amadou_runtime.jobs.given_path import check_given
+from amadou_runtime.jobs.job_document import (
     connector_text,
     fetch_text,
     handler_name,
@@ -21,7 +21,7 @@ from amadou_runtime.core.job_document import (
     setting_text,
     spec_kind,
 )
-from amadou_runtime.core.stages import readers
+from amadou_runtime.jobs.stages import readers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,9 +120,9 @@ def _sources(job: Job) -> "Table":
 
 
 def _progress(checkpoint: str) -> list["Table"]:
+    from amadou_runtime.runs.files import LocalFiles
     from amadou_runtime.spark.checkpoint import read_metadata
     from amadou_runtime.spark.clock import CLOCK_DIRECTORY, read_clock
-    from amadou_runtime.spark.files import LocalFiles
 
     check_given(checkpoint, CheckpointError)
     if is_remote(checkpoint):
@@ -154,7 +154,7 @@ def _stored_state(batch: int, stored: Mapping[str, Mapping[str, Sequence[Any]]])
     """
     :param stored: the statuses of the key ranges, by stage
     """
-    from amadou_runtime.spark.key_range import RangeStatus
+    from amadou_runtime.core.key_range import RangeStatus
 
     columns = ([] if "" in stored else ["stage"]) + ["keys", "entries", "size", "timers pending"]
     table = _table(f"Stored state after batch {batch}", *columns)

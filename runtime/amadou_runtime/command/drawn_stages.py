@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from amadou import Job
 from amadou.engine import FedSource
-from amadou_runtime.core.stages import readers
+from amadou_runtime.jobs.stages import readers
 
 _ARROW = " ──▶ "
 

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from amadou import Job
 from amadou.errors import ProjectError
-from amadou_runtime.command.load_job import TargetParts, load_job, parts_of
 from amadou_runtime.command.packed_environment import Requirements, create_environment, pack_environment
 from amadou_runtime.command.packed_job import (
     ARCHIVE_SUFFIX,
@@ -27,6 +26,7 @@ from amadou_runtime.command.packed_job import (
     write_program,
     write_script,
 )
+from amadou_runtime.jobs.load_job import TargetParts, load_job, parts_of
 from amadou_runtime.spark.modules import sources
 
 _IN_SPARK = re.compile("No module named '(pyspark|py4j)")

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from amadou import Job
 from amadou.errors import LoadError
 from amadou.paths import local_path
-from amadou_runtime.command.load_job import load_job
-from amadou_runtime.core.stages import chosen_stage, stage_named
+from amadou_runtime.jobs.load_job import load_job
+from amadou_runtime.jobs.stages import chosen_stage, stage_named
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.manifest import MANIFEST
 

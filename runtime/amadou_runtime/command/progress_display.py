@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from amadou.engine import shown_bytes, shown_watermark
 from amadou_runtime.command.printable import printable
-from amadou_runtime.core.progress import Progress
+from amadou_runtime.runs.progress import Progress
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 

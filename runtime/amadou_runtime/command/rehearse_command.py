@@ -58,8 +58,8 @@ def rehearse_job(
 
     This command needs neither Spark nor Java. The exit status is 1 if the new code cannot continue from the savepoint.
     """
-    from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.progress_bar import progress_bar
+    from amadou_runtime.jobs.load_job import load_job
     from amadou_runtime.savepoint.job_savepoint import JobSavepoint
     from amadou_runtime.testing.rehearsal import rehearse_stages
 

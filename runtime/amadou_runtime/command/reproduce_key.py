@@ -6,9 +6,9 @@ from pathlib import Path
 import typer
 
 from amadou.errors import LoadError
-from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.opened_state import open_state, owner_of
 from amadou_runtime.command.options import errors_as_messages
+from amadou_runtime.jobs.load_job import load_job
 from amadou_runtime.savepoint.savepoint import blocks_for
 from amadou_runtime.savepoint.stored_keys import keys_named
 
@@ -22,7 +22,7 @@ def reproduce_key(
     :param given: the arguments of the command: a checkpoint or savepoint, and the job's target
     :param stage: the name of the stage; `None` for the only stage
     """
-    from amadou_runtime.testing.reproduce import name_for_key, readable, test_of_key, without_secrets
+    from amadou_runtime.runs.reproduce import name_for_key, readable, test_of_key, without_secrets
 
     if len(given) != 2:
         raise typer.BadParameter("--key needs two arguments: a checkpoint or savepoint, and the job, such as views.py")

@@ -7,7 +7,7 @@ import typer
 from amadou.engine import MOST_KEY_GROUPS
 from amadou.errors import SavepointError
 from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, errors_as_messages, pairs
-from amadou_runtime.core.given_path import check_given
+from amadou_runtime.jobs.given_path import check_given
 
 CheckpointArgument = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint. No run may use it.", show_default=False)
@@ -68,7 +68,7 @@ def _change(
     conf: list[str] | None,
     **changes: Any,
 ) -> None:
-    from amadou_runtime.command.load_job import load_job
+    from amadou_runtime.jobs.load_job import load_job
     from amadou_runtime.spark import session
     from amadou_runtime.spark.checkpoint import absolute
     from amadou_runtime.spark.savepoints.rescaling import rescale

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from amadou.errors import LoadError
-from amadou_runtime.core.documents import UNREADABLE
+from amadou_runtime.formats.documents import UNREADABLE
 
 _PARQUET: Final = (".parquet", ".pq")
 _AS_TEXT: Final = ("value", "written", "timers")

@@ -11,7 +11,7 @@ import typer
 
 from amadou import Job
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
-from amadou_runtime.core.json_logs import LOG_FORMAT
+from amadou_runtime.formats.json_logs import LOG_FORMAT
 
 
 def run_job(
@@ -155,12 +155,12 @@ def run_job(
 ) -> None:
     """Run a job until its input ends. Ctrl-C stops the run after the current batch."""
     from amadou_runtime._run import run
-    from amadou_runtime.command.load_job import load_job
-    from amadou_runtime.command.named_connectors import with_connectors
     from amadou_runtime.command.progress_display import ProgressDisplay
     from amadou_runtime.command.run_logs import run_logs
-    from amadou_runtime.core.interval import interval
-    from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
+    from amadou_runtime.jobs.interval import interval
+    from amadou_runtime.jobs.load_job import load_job
+    from amadou_runtime.jobs.named_connectors import with_connectors
+    from amadou_runtime.jobs.trigger import AVAILABLE_NOW, trigger_problem
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
     sources, sinks = pairs(source, "--source"), groups(sink, "--sink")

@@ -12,8 +12,8 @@ from amadou import AmadouError, RunSummary
 from amadou.text import redacted
 from amadou_runtime.command.printable import printable, printable_lines
 from amadou_runtime.command.progress_display import progress_line
-from amadou_runtime.core.json_logs import EXECUTOR_LOG_FORMAT, error_fields, kept_context, log_as_json
-from amadou_runtime.core.progress import Progress
+from amadou_runtime.formats.json_logs import EXECUTOR_LOG_FORMAT, error_fields, kept_context, log_as_json
+from amadou_runtime.runs.progress import Progress
 
 _logger = logging.getLogger("amadou")
 

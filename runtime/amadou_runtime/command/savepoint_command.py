@@ -79,11 +79,11 @@ def _opened(directory: str, master: str | None, settings: dict[str, str]) -> "Jo
 
 
 def _write(checkpoint: str, directory: str, master: str | None, settings: dict[str, str]) -> None:
+    from amadou_runtime.runs.files import checkpoint_files, local_files
+    from amadou_runtime.runs.lease import holder_of
     from amadou_runtime.savepoint.savepoint import check_new
     from amadou_runtime.spark import session
     from amadou_runtime.spark.checkpoint import absolute, read_metadata
-    from amadou_runtime.spark.files import checkpoint_files, local_files
-    from amadou_runtime.spark.lease import holder_of
     from amadou_runtime.spark.savepoints.service import Request
     from amadou_runtime.spark.savepoints.writing import write_savepoint
 

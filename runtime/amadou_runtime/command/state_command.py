@@ -166,8 +166,8 @@ def import_(
         raise typer.BadParameter(f"{watermark!r} is not a time in ISO format", param_hint="--watermark") from error
     if time is not None and time.tzinfo is None:
         raise typer.BadParameter(f"{watermark!r} has no time zone", param_hint="--watermark")
-    from amadou_runtime.command.load_job import load_job
     from amadou_runtime.command.state_rows import import_rows
+    from amadou_runtime.jobs.load_job import load_job
     from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 
     with errors_as_messages():

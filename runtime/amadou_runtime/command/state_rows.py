@@ -9,7 +9,7 @@ from amadou import Job
 from amadou.errors import LoadError
 from amadou_runtime.command.opened_state import owner_of
 from amadou_runtime.command.row_files import rows_in, writing
-from amadou_runtime.core.stages import chosen_stage
+from amadou_runtime.jobs.stages import chosen_stage
 from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 from amadou_runtime.savepoint.manifest import JobManifest, Manifest

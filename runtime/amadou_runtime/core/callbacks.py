@@ -24,10 +24,10 @@ from amadou.text import shown_error
 from amadou_runtime.core.dead_letters import ComponentTimer, DeadLetters
 from amadou_runtime.core.events import Run
 from amadou_runtime.core.failed_call import FailedCall
-from amadou_runtime.core.failure import callback_error, called
 from amadou_runtime.core.observer import Call, Observer
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stopwatch import Stopwatch
+from amadou_runtime.formats.failure import callback_error, called
 
 DOWN, RECOVERED = "on_dependency_down", "on_dependency_recovered"
 

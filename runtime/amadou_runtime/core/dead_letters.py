@@ -13,11 +13,11 @@ from amadou.event_time import from_micros
 from amadou.text import shown_value
 from amadou_runtime.core.dead_letter_limit import Failures, note_failure
 from amadou_runtime.core.failed_call import FailedCall
-from amadou_runtime.core.failure import callback_error, called, shown_state
 from amadou_runtime.core.key_group import RetiredNameError
 from amadou_runtime.core.observer import Observer
-from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.samples import Samples
+from amadou_runtime.formats.failure import callback_error, called, shown_state
+from amadou_runtime.jobs.ports import port_codec
 
 ComponentTimer: TypeAlias = Callable[[str, Subject, datetime, Invoke], None]
 """Function that fires the timer of the component with the given name."""

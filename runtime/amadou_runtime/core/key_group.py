@@ -9,7 +9,7 @@ from amadou import Component, Key, KeyedEvent, KeyGroupState
 from amadou.engine import Envelope, StateTable, Timers, pack, unpack
 from amadou.errors import SpecError
 from amadou_runtime.core.dependencies import Held
-from amadou_runtime.core.state_schema import misfits, not_a_component
+from amadou_runtime.jobs.state_schema import misfits, not_a_component
 
 OTHER_RELEASE: Final = "use the release of amadou that stored the state, or start with a new checkpoint directory"
 
@@ -108,6 +108,30 @@ class StoredGroup(Protocol):
 
         :raises EncodeError: a key cannot be packed
         """
+
+
+class NotStored:
+    """A key group without stored state; see `StoredGroup`. It is not stored, so it has no changes."""
+
+    def begin(self, group: "KeyGroup") -> None: ...
+
+    def load(self, group: "KeyGroup", keys: Collection[Key], by: int | None) -> None: ...
+
+    def load_all(self, group: "KeyGroup") -> None: ...
+
+    def load_watching(self, group: "KeyGroup", name: str) -> None: ...
+
+    def has_loaded(self, key: Key) -> bool:
+        return True
+
+    def held_events(self, chunk: HeldChunk) -> bytes:
+        raise NotImplementedError
+
+    def others(self, name: str) -> int:
+        return 0
+
+    def changes(self, group: "KeyGroup") -> GroupChanges:
+        raise NotImplementedError
 
 
 class KeyGroup:

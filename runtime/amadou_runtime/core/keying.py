@@ -27,12 +27,12 @@ from amadou_runtime.core.combining import combiner_for
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
-from amadou_runtime.core.failure import callback_error
 from amadou_runtime.core.feeding import FedRecord, changed_events, fed_key_event, fed_value, without_turn
 from amadou_runtime.core.references import entry_event
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stopwatch import Stopwatch
 from amadou_runtime.core.vectorized import Fallbacks, batch_keying
+from amadou_runtime.formats.failure import callback_error
 
 
 class KeyedRecords(NamedTuple):

@@ -8,7 +8,7 @@ from amadou.engine import DEAD_LETTERS, LATE_EVENTS, Batch, Port
 from amadou.event_time import to_micros
 from amadou_runtime.core.callbacks import Callbacks
 from amadou_runtime.core.events import Run
-from amadou_runtime.core.failure import callback_error
+from amadou_runtime.formats.failure import callback_error
 
 
 class LateEvents:

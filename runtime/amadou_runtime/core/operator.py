@@ -29,18 +29,17 @@ from amadou_runtime.core.dependencies import Decision, Held, evaluate, held_coun
 from amadou_runtime.core.events import Chunk, Run
 from amadou_runtime.core.expiry import expired_keys, remove_expired
 from amadou_runtime.core.failed_call import FailedCall
-from amadou_runtime.core.failure import callback_error
 from amadou_runtime.core.firing import Firing, due_components
 from amadou_runtime.core.held_events import release_or_hold
 from amadou_runtime.core.in_place import InPlaceObserver
-from amadou_runtime.core.key_group import KeyGroup, StoredGroup
+from amadou_runtime.core.key_group import KeyGroup, NotStored, StoredGroup
 from amadou_runtime.core.late_events import LateEvents
 from amadou_runtime.core.lookups import Lookups, Needed
 from amadou_runtime.core.observer import Observer
-from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.references import ReferenceTable
 from amadou_runtime.core.vectorized import Fallbacks, vectorized_component
+from amadou_runtime.formats.failure import callback_error
+from amadou_runtime.jobs.ports import port_codec
 
 LOST = ".lost"
 """Suffix of the counters for keys that lost their in-memory state."""
@@ -202,7 +201,7 @@ class Operator:
             `evaluate` in `core.dependencies`
         :raises CallbackError: a callback failed; the entire batch is discarded
         """
-        batch = self._batch(KeyGroup(PackedGroup(None)), watermark, ())
+        batch = self._batch(KeyGroup(NotStored()), watermark, ())
         calls: dict[str, int] = {}
 
         with callbacks_of(self._job.handler):
@@ -344,7 +343,7 @@ class Operator:
         batch.lookups, batch.lookup_errors = self.lookups.answers, self.lookups.errors
         batch.needed_by = self.lookups.needed_by
         for call in failed:
-            separate = self._batch(KeyGroup(PackedGroup(None)), call.watermark, (call.key,))
+            separate = self._batch(KeyGroup(NotStored()), call.watermark, (call.key,))
             separate.keeper = None
             callbacks.call_again(call, subject, separate)
         notified = 0

@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 
 from amadou import Job, Key, KeyedEvent, ReferenceSpec
 from amadou.engine import ON_CHANGE, pack, unpack
-from amadou_runtime.core.documents import check_column, check_keys
 from amadou_runtime.core.events import Chunk, in_order
 from amadou_runtime.core.feeding import changed_events
-from amadou_runtime.core.inflating import deflated, inflated
+from amadou_runtime.formats.documents import check_column, check_keys
+from amadou_runtime.formats.inflating import deflated, inflated
 
 REFERENCES: Final = "references"
 """The directory of references in a checkpoint, and in a savepoint."""

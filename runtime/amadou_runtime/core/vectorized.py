@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from amadou import Component, Handler, Job, Key, VectorizedHandler
-from amadou_runtime.core.failure import shown_traceback
+from amadou_runtime.formats.failure import shown_traceback
 
 T = TypeVar("T")
 _logger = logging.getLogger("amadou")

@@ -20,7 +20,7 @@ from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.table_reader import TableRead, TableReader
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, newest_of
-from amadou_runtime.embedded.state import EmbeddedState, GroupState
+from amadou_runtime.store.memory import EmbeddedState, GroupState
 
 BatchRecords: TypeAlias = Mapping[str, Iterable[tuple[str, Iterable[Any]]]]
 """The records of a batch by source: pairs of a partition's name and records of this partition, in the source's

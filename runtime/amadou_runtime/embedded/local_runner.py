@@ -7,8 +7,8 @@ from amadou.engine import declared_specs
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import GroupBatch, Operator
-from amadou_runtime.core.ports import port_codec
-from amadou_runtime.embedded.state import EmbeddedState
+from amadou_runtime.jobs.ports import port_codec
+from amadou_runtime.store.memory import EmbeddedState
 
 _SOURCE: Final = "records"
 

@@ -12,19 +12,19 @@ from amadou import BatchReport, Job, Run, RunSummary, SinkBatch, from_micros
 from amadou.engine import clock_time
 from amadou.errors import AmadouError
 from amadou.text import qualified
-from amadou_runtime.core.connectors import check_connectors
 from amadou_runtime.core.dependencies import downs, log_changes
-from amadou_runtime.core.dropped_warning import DroppedWarning
-from amadou_runtime.core.failure import failed_batch
 from amadou_runtime.core.feeding import fed_by
-from amadou_runtime.core.job_document import job_document
-from amadou_runtime.core.json_logs import log_context
-from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
-from amadou_runtime.core.stages import depth, errors_of_stage, whole_report
 from amadou_runtime.core.watermark import feed_stages
 from amadou_runtime.embedded.engine import BatchRecords, BatchResult, Embedded
 from amadou_runtime.embedded.savepoints import JobProgress, load_savepoint, save
+from amadou_runtime.formats.failure import failed_batch
+from amadou_runtime.formats.json_logs import log_context
+from amadou_runtime.jobs.connectors import check_connectors
+from amadou_runtime.jobs.job_document import job_document
+from amadou_runtime.jobs.ports import port_codec, sink_of, with_all_sinks
+from amadou_runtime.jobs.stages import depth, errors_of_stage, whole_report
 from amadou_runtime.plugins.run_hooks import RunHooks
+from amadou_runtime.runs.dropped_warning import DroppedWarning
 from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 

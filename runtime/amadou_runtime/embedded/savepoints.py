@@ -8,11 +8,10 @@ from typing import Any, Protocol
 from amadou import AmadouError, Job, Source
 from amadou.errors import SourceError
 from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.references import ReferenceTable, saved_name
-from amadou_runtime.core.state_schema import Known, described, with_structures
 from amadou_runtime.core.watermark import Watermark
-from amadou_runtime.embedded.state import EmbeddedState, GroupState
+from amadou_runtime.formats.documents import UNREADABLE
+from amadou_runtime.jobs.state_schema import Known, described, with_structures
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.savepoint import (
     SavedProgress,
@@ -21,6 +20,7 @@ from amadou_runtime.savepoint.savepoint import (
     newest_times,
     write_group,
 )
+from amadou_runtime.store.memory import EmbeddedState, GroupState
 
 
 class StatefulEngine(Protocol):
@@ -38,7 +38,7 @@ class JobProgress:
     :ivar dependency_state: see `Decision.state`
     :ivar positions: the positions of sources after the records that have been read; see `Source.read_from`
     :ivar ever_read: the names of all sources that the job has read
-    :ivar known: all structures of the job's state; see `core.state_schema`
+    :ivar known: all structures of the job's state; see `jobs.state_schema`
     """
 
     def __init__(self, job: Job) -> None:

@@ -1,0 +1,1 @@
+"""Loads plugins, and calls their hooks."""

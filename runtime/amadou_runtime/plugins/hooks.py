@@ -11,7 +11,7 @@ import pluggy
 from amadou import Job, Metric, Run, Sink, Source
 from amadou.errors import AmadouError, PluginError
 from amadou.text import shown_value
-from amadou_runtime.core.failure import shown_traceback
+from amadou_runtime.formats.failure import shown_traceback
 from amadou_runtime.plugins.loading import LoadedPlugin, PluginLoader
 from amadou_runtime.plugins.metrics import guarded
 

@@ -7,7 +7,7 @@ import attrs
 
 from amadou import BatchReport, Metric
 from amadou.engine import redacted
-from amadou_runtime.core.failure import shown_traceback
+from amadou_runtime.formats.failure import shown_traceback
 
 _logger = logging.getLogger("amadou")
 

@@ -1,0 +1,1 @@
+"""Savepoints: their files, and the state in them."""

@@ -5,8 +5,8 @@ from typing import Any
 
 from amadou import Job
 from amadou.errors import SavepointError
-from amadou_runtime.core.returned_sources import check_returned
-from amadou_runtime.core.state_schema import Known, described, state_problem
+from amadou_runtime.jobs.returned_sources import check_returned
+from amadou_runtime.jobs.state_schema import Known, described, state_problem
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.savepoint import TEST_RUN, Savepoint
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import attrs
 
 from amadou.errors import SavepointError
-from amadou_runtime.core.release import amadou_version
-from amadou_runtime.core.stages import stage_job
+from amadou_runtime.formats.release import amadou_version
+from amadou_runtime.jobs.stages import stage_job
 from amadou_runtime.savepoint.manifest import (
     MANIFEST,
     JobManifest,

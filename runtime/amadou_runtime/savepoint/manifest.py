@@ -13,10 +13,10 @@ from amadou.engine import MOST_KEY_GROUPS
 from amadou.errors import SavepointError
 from amadou.paths import is_remote, local_path
 from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.core.documents import UNREADABLE, check_column, structured
-from amadou_runtime.core.given_path import check_given
-from amadou_runtime.core.state_schema import Known
-from amadou_runtime.core.structure_form import check_structures
+from amadou_runtime.formats.documents import UNREADABLE, check_column, structured
+from amadou_runtime.jobs.given_path import check_given
+from amadou_runtime.jobs.state_schema import Known
+from amadou_runtime.jobs.structure_form import check_structures
 from amadou_runtime.savepoint.state_file import StateFileInfo
 
 MANIFEST: Final = "savepoint.json"
@@ -75,7 +75,7 @@ class Manifest:
         Spark, with the directory `log` of the files that Spark keeps for it, or as `position` of the embedded engine
     :param replay: Spark's offset in the dead letters to replay; `None` if none have been replayed
     :param clock: the state of the job's clock, such as the watermark
-    :param structures: all structures that each spec has had; see `core.state_schema`
+    :param structures: all structures that each spec has had; see `jobs.state_schema`
     :param ever_read: names of all sources that the job has read, including sources that it no longer has
     :param state_files: the files with blocks, ordered by position
     :param files: other files

@@ -1,5 +1,5 @@
 """Stored state in readable form: as JSON, and as Python would show it. The job's classes are not needed: the structures
-of types are stored with the state (see `core.state_schema`).
+of types are stored with the state (see `jobs.state_schema`).
 
 In JSON, a value is written as its type suggests: a datetime as ISO text, bytes as base64, a timedelta as seconds, an
 object as its fields. Where the type is not known, as with `Any`, an object with a tag, such as ``{"$datetime": …}``,
@@ -20,8 +20,8 @@ from amadou.engine import Envelope, StoredObject, pack, unpack_stored
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shortened
-from amadou_runtime.core.documents import UNREADABLE
-from amadou_runtime.core.state_schema import Structure
+from amadou_runtime.formats.documents import UNREADABLE
+from amadou_runtime.jobs.state_schema import Structure
 
 _SHOWN: Final = 200
 _LONG: Final = 1_000

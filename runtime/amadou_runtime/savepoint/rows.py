@@ -17,8 +17,7 @@ from amadou.event_time import to_micros
 from amadou.text import shortened
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
-from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.core.state_schema import Known, described, is_of_reference, with_structures
+from amadou_runtime.jobs.state_schema import Known, described, is_of_reference, with_structures
 from amadou_runtime.savepoint.block import Block, structures_of
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.readable import (
@@ -38,6 +37,7 @@ from amadou_runtime.savepoint.savepoint import (
     progress_of,
     write_groups,
 )
+from amadou_runtime.store.packed_group import PackedGroup
 
 _GROUPS = 256
 """Number of key groups of a savepoint without a base."""

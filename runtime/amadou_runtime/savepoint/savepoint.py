@@ -18,13 +18,13 @@ from amadou.engine import sum_counts, unpack
 from amadou.errors import SavepointError
 from amadou.paths import make_directory
 from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.core.documents import UNREADABLE
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_position
 from amadou_runtime.core.references import ReferenceTable, is_reference, saved_name
-from amadou_runtime.core.release import amadou_version
-from amadou_runtime.core.state_schema import Known, is_of_reference, shown_structure
 from amadou_runtime.core.watermark import NO_WATERMARK, Watermark
+from amadou_runtime.formats.documents import UNREADABLE
+from amadou_runtime.formats.release import amadou_version
+from amadou_runtime.jobs.state_schema import Known, is_of_reference, shown_structure
 from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of, by_subject
 from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures, read_manifest, savepoint_path
 from amadou_runtime.savepoint.state_file import StateFile, StateFileInfo, StateFileWriter

@@ -17,8 +17,8 @@ import attrs
 
 from amadou.engine import pack, unpack
 from amadou.errors import SavepointError
-from amadou_runtime.core.documents import UNREADABLE
-from amadou_runtime.core.inflating import deflated, inflated
+from amadou_runtime.formats.documents import UNREADABLE
+from amadou_runtime.formats.inflating import deflated, inflated
 from amadou_runtime.savepoint.block import Block
 
 _MAGIC: Final = b"amadou1\n"

@@ -14,7 +14,7 @@ from amadou.engine import check_key, pack, unpack, unpack_stored
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros
 from amadou.text import shortened
-from amadou_runtime.core.state_schema import Known, shown_structure
+from amadou_runtime.jobs.state_schema import Known, shown_structure
 from amadou_runtime.savepoint.block import Block, by_subject, structures_of
 from amadou_runtime.savepoint.readable import StateFormat, to_tagged
 

@@ -11,15 +11,15 @@ from amadou.engine import MOST_KEY_GROUPS
 from amadou.errors import CheckpointError
 from amadou.paths import is_remote
 from amadou.text import qualified
-from amadou_runtime.core.documents import UNREADABLE, structured
-from amadou_runtime.core.given_path import check_given
 from amadou_runtime.core.key_group import OTHER_RELEASE
-from amadou_runtime.core.returned_sources import check_returned
-from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
-from amadou_runtime.core.structure_form import check_structures
-from amadou_runtime.spark.files import Files
-from amadou_runtime.spark.key_range import range_count
-from amadou_runtime.spark.lease import holder_of
+from amadou_runtime.core.key_range import range_count
+from amadou_runtime.formats.documents import UNREADABLE, structured
+from amadou_runtime.jobs.given_path import check_given
+from amadou_runtime.jobs.returned_sources import check_returned
+from amadou_runtime.jobs.state_schema import Known, Structure, described, state_problem, with_structures
+from amadou_runtime.jobs.structure_form import check_structures
+from amadou_runtime.runs.files import Files
+from amadou_runtime.runs.lease import holder_of
 from amadou_runtime.spark.streams import planned_offsets, stream_name
 
 _FILE = "amadou.json"
@@ -42,7 +42,7 @@ class CheckpointMetadata:
     :param key_ranges: number of key ranges, fixed by the first run
     :param state: the store of the state, `"groups"` or `"log"`, fixed by the first run
     :param specs: all structures that each state spec has had, by spec name, or by ``<stage>.<spec>`` if there are
-        several stages; see `core.state_schema`
+        several stages; see `jobs.state_schema`
     :param streams: names of the Spark streams that earlier runs have read
     :param savepoint: id of the savepoint from which the checkpoint was made; `None` if there is none
     :param stages: names of the stages, in the order in which Spark processes them, fixed by the first run. A job with

@@ -19,13 +19,13 @@ from amadou.errors import CheckpointError, RunError
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
-from amadou_runtime.core.documents import UNREADABLE
-from amadou_runtime.core.json_logs import log_batch
+from amadou_runtime.core.key_range import RangeStatus
 from amadou_runtime.core.references import notifies_keys
 from amadou_runtime.core.watermark import Newest, Reading, Watermark, feed_stages
-from amadou_runtime.spark.files import Files
-from amadou_runtime.spark.key_range import RangeStatus
-from amadou_runtime.spark.local_file import write_json
+from amadou_runtime.formats.documents import UNREADABLE
+from amadou_runtime.formats.json_logs import log_batch
+from amadou_runtime.formats.local_file import write_json
+from amadou_runtime.runs.files import Files
 from amadou_runtime.spark.streams import needs_wake_ups, planned_offsets, stream_log, stream_name
 from amadou_runtime.spark.timeouts import WakeUp
 

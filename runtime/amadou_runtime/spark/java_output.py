@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from amadou_runtime.core.json_logs import json_formatter
+from amadou_runtime.formats.json_logs import json_formatter
 
 _CHUNK: Final = 65_536
 _END_SECONDS: Final = 10

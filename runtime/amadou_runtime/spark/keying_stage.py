@@ -12,9 +12,9 @@ from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError
 from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.dependencies import watched
-from amadou_runtime.core.stages import errors_of_stage
+from amadou_runtime.formats.compressed import pack_compressed
+from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
-from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, packed_error

@@ -9,7 +9,7 @@ import attrs
 from amadou import SinkBatch, SinkWriter
 from amadou.errors import AmadouError
 from amadou.text import qualified
-from amadou_runtime.core.ports import port_codec, sink_of
+from amadou_runtime.jobs.ports import port_codec, sink_of
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.passed_rows import row_for

@@ -11,7 +11,7 @@ from typing import Any
 from amadou.engine import fed_output, pack, unpack
 from amadou_runtime.core.events import FED
 from amadou_runtime.core.feeding import fed_records
-from amadou_runtime.core.stages import errors_of_stage
+from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.keying_stage import Rows, blocks_of
 from amadou_runtime.spark.payload import Payload

@@ -14,14 +14,14 @@ from amadou import Job
 from amadou.engine import know_types, resolved_annotations, type_reference
 from amadou.errors import RunError
 from amadou.fields import has_fields
-from amadou_runtime.core.failure import cannot_travel, user_traceback
-from amadou_runtime.core.json_logs import log_worker
 from amadou_runtime.core.keying import Keying, key_event_of, keyed_sources
 from amadou_runtime.core.operator import Operator
-from amadou_runtime.core.ports import named_codecs
-from amadou_runtime.core.release import amadou_version
-from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.core.vectorized import handler_for
+from amadou_runtime.formats.failure import cannot_travel, user_traceback
+from amadou_runtime.formats.json_logs import log_worker
+from amadou_runtime.formats.release import amadou_version
+from amadou_runtime.jobs.ports import named_codecs
+from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark import modules as shipping
 from amadou_runtime.spark.reference_files import WorkerReferences
 from amadou_runtime.spark.worker_setup import check_amadou_version

@@ -14,19 +14,19 @@ from typing import Any
 from amadou import Job, Run, Source
 from amadou.spark_versions import check_has_all, check_reads_state
 from amadou.text import qualified
-from amadou_runtime.core.connectors import check_connectors, is_bounded
-from amadou_runtime.core.job_document import job_document
-from amadou_runtime.core.ports import with_all_sinks
-from amadou_runtime.core.replay import ReplayedLetter
-from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_interval
+from amadou_runtime.jobs.connectors import check_connectors, is_bounded
+from amadou_runtime.jobs.job_document import job_document
+from amadou_runtime.jobs.ports import with_all_sinks
+from amadou_runtime.jobs.trigger import AVAILABLE_NOW, trigger_interval
 from amadou_runtime.plugins.run_hooks import RunHooks
+from amadou_runtime.runs.files import Files, checkpoint_files
+from amadou_runtime.runs.history import HistoryWriter, read_history
+from amadou_runtime.runs.lease import Lease
+from amadou_runtime.runs.replay import ReplayedLetter
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, last_commit
 from amadou_runtime.spark.control import Control
-from amadou_runtime.spark.files import Files, checkpoint_files
-from amadou_runtime.spark.history import HistoryWriter, read_history
 from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
-from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.output_stage import OutputStage
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import StageReferences, drop_references

@@ -33,10 +33,10 @@ from amadou_runtime.core.references import (
     with_updates,
 )
 from amadou_runtime.core.table_reader import TableReader
+from amadou_runtime.formats.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.runs.files import Files
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY
-from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
-from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.streams import is_woken
 from amadou_runtime.spark.summary import Summary
 

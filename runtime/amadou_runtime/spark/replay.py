@@ -19,12 +19,12 @@ from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.feeding import replayed_record
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.operator import ReplayedGroup
-from amadou_runtime.core.replay import CALL, ReplayedLetter
-from amadou_runtime.core.stages import errors_of_stage
+from amadou_runtime.formats.compressed import pack_compressed
+from amadou_runtime.jobs.stages import errors_of_stage
+from amadou_runtime.runs.files import Files, checkpoint_files
+from amadou_runtime.runs.replay import CALL, ReplayedLetter
 from amadou_runtime.spark.checkpoint import absolute
 from amadou_runtime.spark.clock import BatchTime
-from amadou_runtime.spark.compressed import pack_compressed
-from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, failed_rows, order_of, runs_of
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers

@@ -21,21 +21,21 @@ from amadou.spark_versions import wakes_while_ending
 from amadou.text import qualified, shown_error
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
-from amadou_runtime.core.dropped_warning import DroppedWarning
-from amadou_runtime.core.failure import failed_batch
-from amadou_runtime.core.held_back_warning import HeldBackWarning
-from amadou_runtime.core.json_logs import keep_context, log_context
-from amadou_runtime.core.large_state_warning import LargeStateWarning
+from amadou_runtime.core.key_range import RangeStatus
 from amadou_runtime.core.operator import DROPPED, LOST
-from amadou_runtime.core.ports import port_codec, sink_of
-from amadou_runtime.core.progress import Progress
-from amadou_runtime.core.stages import errors_of_stage, whole_report
 from amadou_runtime.core.watermark import newest_of
+from amadou_runtime.formats.failure import failed_batch
+from amadou_runtime.formats.json_logs import keep_context, log_context
+from amadou_runtime.jobs.ports import port_codec, sink_of
+from amadou_runtime.jobs.stages import errors_of_stage, whole_report
+from amadou_runtime.runs.dropped_warning import DroppedWarning
+from amadou_runtime.runs.held_back_warning import HeldBackWarning
+from amadou_runtime.runs.history import HistoryWriter
+from amadou_runtime.runs.large_state_warning import LargeStateWarning
+from amadou_runtime.runs.lease import Lease
+from amadou_runtime.runs.progress import Progress
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute
 from amadou_runtime.spark.clock import BatchTime, Clock, StageProgress
-from amadou_runtime.spark.history import HistoryWriter
-from amadou_runtime.spark.key_range import RangeStatus
-from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
 from amadou_runtime.spark.reference_files import StageReferences

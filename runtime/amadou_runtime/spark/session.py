@@ -25,8 +25,8 @@ from amadou.spark_versions import (
     logs_json,
     session_settings,
 )
-from amadou_runtime.core.json_logs import EXECUTOR_LOG_FORMAT
-from amadou_runtime.spark.files import is_local
+from amadou_runtime.formats.json_logs import EXECUTOR_LOG_FORMAT
+from amadou_runtime.runs.files import is_local
 from amadou_runtime.spark.java import adapted_launcher
 from amadou_runtime.spark.java_output import JavaOutput
 from amadou_runtime.spark.spark_connect import check_session, check_settings

@@ -17,7 +17,7 @@ def stateful_results(rows: Any, stage: Stage, identity: CheckpointMetadata, name
     if identity.state == "groups":
         return on_groups(rows, stage)
     check_log_store()
-    from amadou_runtime.spark.log.stage import on_log  # needs pyspark
+    from amadou_runtime.spark.log_stage import on_log  # needs pyspark
 
     full_name = f"{identity.run}-{name}" if name else identity.run
     is_first = name == identity.stages[0]

@@ -17,11 +17,11 @@ from amadou_runtime.core.dependencies import evaluate
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.key_range import KeyRange, StoredRange, StoreResult
 from amadou_runtime.core.operator import Evaluation, ReplayedGroup, together
-from amadou_runtime.core.stages import errors_of_stage
+from amadou_runtime.formats.compressed import unpack_compressed
+from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
-from amadou_runtime.spark.compressed import unpack_compressed
-from amadou_runtime.spark.key_range import KeyRange, StoredRange, StoreResult
 from amadou_runtime.spark.keying_stage import REFERENCE_GROUP, REPORT_RANGE
 from amadou_runtime.spark.passed_rows import take_fed
 from amadou_runtime.spark.payload import Payload, Worker

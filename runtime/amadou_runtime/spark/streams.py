@@ -17,7 +17,7 @@ from amadou.errors import CheckpointError
 from amadou.spark_versions import names_sources
 from amadou.text import qualified
 from amadou_runtime.core.references import notifies_keys
-from amadou_runtime.spark.files import Files
+from amadou_runtime.runs.files import Files
 
 ORDER: Final = "streams.json"
 """The file with the names of the streams in order."""

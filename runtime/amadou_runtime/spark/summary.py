@@ -9,10 +9,10 @@ from amadou import Counts
 from amadou.engine import sum_counts
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime.core.dead_letter_limit import Failures, all_failures
+from amadou_runtime.core.key_range import RangeStatus, StoreResult
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.watermark import Newest
-from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
-from amadou_runtime.spark.key_range import RangeStatus, StoreResult
+from amadou_runtime.formats.compressed import pack_compressed, unpack_compressed
 
 
 @attrs.define

@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from amadou.errors import CheckpointError
-from amadou_runtime.spark.files import Files
-from amadou_runtime.spark.local_file import write_json
+from amadou_runtime.formats.local_file import write_json
+from amadou_runtime.runs.files import Files
 
 WAKE_UP: Final = b""
 """The chunk of a row without events. Such a row only makes Spark call the range."""

@@ -3,7 +3,7 @@
 import re
 
 from amadou.errors import RunError
-from amadou_runtime.core.release import amadou_version
+from amadou_runtime.formats.release import amadou_version
 
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\].* version:? \(?([\d., ]+\d)\)? than that in driver:? ([\d.]+\d)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)": error=\d+, ([^\n]+)')

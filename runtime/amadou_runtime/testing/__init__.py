@@ -1,0 +1,1 @@
+"""`TestRun`, traces, the pytest plugin, and rehearsals."""

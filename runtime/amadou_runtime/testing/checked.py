@@ -13,12 +13,12 @@ from amadou import Component, Job, Key, copied_if_possible
 from amadou.engine import StateTable
 from amadou.errors import VectorizedPathError
 from amadou.text import shown_error
-from amadou_runtime.core.failure import callback_error, shown_traceback
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
-from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.core.vectorized import batch_keying
+from amadou_runtime.formats.failure import callback_error, shown_traceback
+from amadou_runtime.store.packed_group import PackedGroup, packed_group
 from amadou_runtime.testing.difference import first_difference
 from amadou_runtime.testing.in_place import class_attributes_checked, class_attributes_unchecked
 from amadou_runtime.testing.scripted import ScriptedEvent, scripted

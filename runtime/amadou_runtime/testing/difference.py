@@ -10,7 +10,7 @@ from amadou.engine import pack
 from amadou.errors import AmadouError, EngineDifferenceError
 from amadou.text import shown_value
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.packed_group import PackedGroup, packed_group
+from amadou_runtime.store.packed_group import PackedGroup, packed_group
 from amadou_runtime.testing.trace import RawEntry
 
 _SHOWN: Final = 300

@@ -12,16 +12,16 @@ from amadou.engine import BeforeEnd, sum_counts
 from amadou.errors import AmadouError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import Held
-from amadou_runtime.core.failure import cannot_travel
 from amadou_runtime.core.feeding import fed_by
 from amadou_runtime.core.keying import Keying, keyed_sources
 from amadou_runtime.core.operator import Operator
-from amadou_runtime.core.packed_group import packed_group
 from amadou_runtime.core.references import ReferenceTable
-from amadou_runtime.core.stages import errors_of_stage
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.embedded.engine import BatchResult, Embedded
-from amadou_runtime.embedded.state import EmbeddedState, GroupState
+from amadou_runtime.formats.failure import cannot_travel
+from amadou_runtime.jobs.stages import errors_of_stage
+from amadou_runtime.store.memory import EmbeddedState, GroupState
+from amadou_runtime.store.packed_group import packed_group
 from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.difference import difference, in_fixed_order
 from amadou_runtime.testing.in_place import class_attributes_checked

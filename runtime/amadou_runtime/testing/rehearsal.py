@@ -15,9 +15,9 @@ from amadou import Job, Key, ValueSpec
 from amadou.engine import Envelope, StateTable, clock_time, unpack, unpack_all
 from amadou.errors import AmadouError, LoadError, SavepointError, StateDecodeError
 from amadou.text import qualified
-from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.keying import Keying, key_event_of
-from amadou_runtime.core.state_schema import described, misfits, shown_structure
+from amadou_runtime.jobs.load_job import load_job
+from amadou_runtime.jobs.state_schema import described, misfits, shown_structure
 from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.fitting import check_fits, check_stages
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint

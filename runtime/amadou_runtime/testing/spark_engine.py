@@ -20,13 +20,13 @@ from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, store_of
 from amadou_runtime.spark.clock import BatchTime, StageProgress
 from amadou_runtime.spark.keying_stage import KEYED
-from amadou_runtime.spark.log.forms import Forms
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.query import run_query
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.session import TEST_MASTER, own_session, session
 from amadou_runtime.spark.streams import Streams, stream_name
 from amadou_runtime.spark.summary import Summary
+from amadou_runtime.store.log.forms import Forms
 from amadou_runtime.testing.engines import ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.trace import RawEntry
 from amadou_runtime.testing.traced_stages import (

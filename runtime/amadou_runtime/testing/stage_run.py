@@ -13,13 +13,12 @@ from amadou.engine import DEAD_LETTERS, pack, sum_counts, unpack
 from amadou.errors import AmadouError, CheckpointError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.packed_group import PackedGroup, packed_group
-from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.references import ReferenceTable, saved_name
-from amadou_runtime.core.returned_sources import check_returned
-from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
 from amadou_runtime.core.watermark import Watermark
 from amadou_runtime.embedded.savepoints import saved_tables
+from amadou_runtime.jobs.ports import port_codec
+from amadou_runtime.jobs.returned_sources import check_returned
+from amadou_runtime.jobs.state_schema import Known, described, state_problem, with_structures
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.savepoint import (
     TEST_RUN,
@@ -29,6 +28,7 @@ from amadou_runtime.savepoint.savepoint import (
     newest_times,
     write_group,
 )
+from amadou_runtime.store.packed_group import PackedGroup, packed_group
 from amadou_runtime.testing.engines import ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.test_result import StageResult, subject_of
 from amadou_runtime.testing.trace import RawEntry

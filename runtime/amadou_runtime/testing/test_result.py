@@ -11,8 +11,8 @@ from amadou.errors import PortError
 from amadou.event_time import FIRST_TIME, from_micros, to_micros
 from amadou.text import qualified
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.references import ReferenceTable
+from amadou_runtime.store.packed_group import PackedGroup
 from amadou_runtime.testing.trace import RawEntry, TraceEntry, trace_entry
 
 

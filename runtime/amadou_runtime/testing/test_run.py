@@ -17,8 +17,8 @@ from amadou.errors import AmadouError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
 from amadou.text import shown_value
 from amadou_runtime.core.feeding import FedRecord
-from amadou_runtime.core.stages import depth
 from amadou_runtime.core.watermark import feed_stages
+from amadou_runtime.jobs.stages import depth
 from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint, write_job_savepoint
 from amadou_runtime.testing.engines import BothEngines, EmbeddedEngine, ScriptEngine, next_run

@@ -11,8 +11,8 @@ from amadou.engine import DEAD_LETTERS, LATE_EVENTS, FeedingPort, Watch, batch_o
 from amadou.errors import AmadouError, InPlaceChangeError
 from amadou.event_time import from_micros
 from amadou.text import qualified, shown_error
-from amadou_runtime.core.failure import shown_state
 from amadou_runtime.core.observer import HELD, Call
+from amadou_runtime.formats.failure import shown_state
 
 DETAILED = 2000
 """Maximum number of callbacks for which a trace records state and timers so that long test runs stay fast."""

@@ -14,14 +14,12 @@ from amadou import Key
 from amadou.errors import CheckpointError, PlatformError
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group
-from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.core.stages import chosen_stage, stage_job
-from amadou_runtime.core.state_schema import Known
+from amadou_runtime.jobs.stages import chosen_stage, stage_job
+from amadou_runtime.jobs.state_schema import Known
+from amadou_runtime.runs.files import LocalFiles, checkpoint_files, local_files
 from amadou_runtime.savepoint.block import Block, block_of_key, blocks_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
 from amadou_runtime.spark.clock import commits
-from amadou_runtime.spark.files import LocalFiles, checkpoint_files, local_files
-from amadou_runtime.spark.packed_range import PackedRange
 from amadou_runtime.spark.savepoints.state_files import (
     RangeFiles,
     UnknownFilesError,
@@ -40,6 +38,8 @@ from amadou_runtime.spark.savepoints.writing import clock_of
 from amadou_runtime.spark.session import check_log_store, check_pyspark, own_session
 from amadou_runtime.spark.spark_errors import root_cause
 from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.store.packed_group import PackedGroup
+from amadou_runtime.store.packed_range import PackedRange
 
 _MOST_BATCHES: Final = 99
 """Number of batches before the last one that a history can include: Spark retains the state of a hundred batches."""
@@ -225,9 +225,9 @@ class CheckpointState:
             return []
         number = key_group(key, self._metadata.key_groups)
         if self._metadata.state == "log":
-            from amadou_runtime.spark.log.searching import group_of_key
-            from amadou_runtime.spark.log.segments import Log
-            from amadou_runtime.spark.log.stored_log import SegmentsInMemory
+            from amadou_runtime.store.log.searching import group_of_key
+            from amadou_runtime.store.log.segments import Log
+            from amadou_runtime.store.log.stored_log import SegmentsInMemory
 
             return block_of_key(group_of_key(Log(SegmentsInMemory(rows), "of the key"), number, key), key)
         return block_of_key(KeyGroup(PackedGroup(PackedRange(rows[0]).packed(number))), key)

@@ -23,13 +23,13 @@ from amadou import Job
 from amadou.errors import AmadouError, CheckpointError, RunError, SavepointError
 from amadou.spark_versions import check_has_all
 from amadou.text import qualified
+from amadou_runtime.core.key_range import RangeStatus, range_count
 from amadou_runtime.core.references import REFERENCES, is_reference
+from amadou_runtime.runs.files import Files
 from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.savepoint import NO_CLOCK, Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep, metadata_of, store_of
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY, kept_progress, written_clock
-from amadou_runtime.spark.files import Files
-from amadou_runtime.spark.key_range import RangeStatus, range_count
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import load_references

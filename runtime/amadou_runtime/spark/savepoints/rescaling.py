@@ -20,8 +20,11 @@ import attrs
 from amadou import Job
 from amadou.errors import AmadouError, CheckpointError
 from amadou.paths import local_path
+from amadou_runtime.core.key_range import range_count
 from amadou_runtime.core.references import REFERENCES
-from amadou_runtime.core.stages import stage_job
+from amadou_runtime.jobs.stages import stage_job
+from amadou_runtime.runs.files import Files, checkpoint_files
+from amadou_runtime.runs.lease import Lease
 from amadou_runtime.savepoint.fitting import check_stages, check_state_fits
 from amadou_runtime.spark.checkpoint import (
     RESCALE_MARK,
@@ -32,9 +35,6 @@ from amadou_runtime.spark.checkpoint import (
     read_metadata,
 )
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY, last_commit
-from amadou_runtime.spark.files import Files, checkpoint_files
-from amadou_runtime.spark.key_range import range_count
-from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.payload import payload_for
 from amadou_runtime.spark.reference_files import plan_rows_again
 from amadou_runtime.spark.savepoints.loading import LOADING_CONF, write_checkpoint

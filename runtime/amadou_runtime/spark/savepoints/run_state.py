@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from amadou import Job
-from amadou_runtime.core.stages import stage_named
+from amadou_runtime.jobs.stages import stage_named
 from amadou_runtime.savepoint.stored_keys import find_key, key_document
 from amadou_runtime.spark.savepoints.biggest_keys import find_biggest_keys
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState

@@ -22,11 +22,11 @@ from amadou.errors import AmadouError, CheckpointError
 from amadou.paths import is_remote, local_path
 from amadou.remote_files import RemoteDirectory
 from amadou.text import shown_error
+from amadou_runtime.runs.files import Files, LocalFiles
+from amadou_runtime.runs.lease import holder_of
 from amadou_runtime.savepoint.manifest import EMPTY, MANIFEST, JobManifest, is_empty
 from amadou_runtime.savepoint.savepoint import PARTIAL
 from amadou_runtime.spark.clock import last_commit
-from amadou_runtime.spark.files import Files, LocalFiles
-from amadou_runtime.spark.lease import holder_of
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 
 REQUESTS: Final = "savepoint-requests"

@@ -23,7 +23,7 @@ import attrs
 
 from amadou.errors import CheckpointError
 from amadou.text import shown_value
-from amadou_runtime.core.inflating import most_inflated
+from amadou_runtime.formats.inflating import most_inflated
 from amadou_runtime.spark.savepoints.zip_order import check_read_order
 from amadou_runtime.spark.spread import spark_hash
 

@@ -9,9 +9,9 @@ from typing import IO, Any
 
 from amadou.spark_versions import check_reads_state
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.spark.checkpoint import CheckpointMetadata
-from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.store.packed_group import PackedGroup
+from amadou_runtime.store.packed_range import PackedRange
 
 READING_CONF = {"spark.sql.execution.arrow.maxRecordsPerBatch": "16"}
 """Settings for reading state: by default, Spark would pass a hundred thousand rows of up to a megabyte at once."""
@@ -79,8 +79,8 @@ def groups_of_range(store: str, number: int, rows: Mapping[int, bytes]) -> Itera
     if store == "groups":
         yield from _packed_groups(rows[0])
         return
-    from amadou_runtime.spark.log.segments import Log
-    from amadou_runtime.spark.log.stored_log import SegmentsInMemory, logged_groups
+    from amadou_runtime.store.log.segments import Log
+    from amadou_runtime.store.log.stored_log import SegmentsInMemory, logged_groups
 
     with TemporaryDirectory(prefix="amadou-state-") as directory:
         yield from logged_groups(Log(SegmentsInMemory(rows), str(number)), Path(directory) / "spill")
@@ -93,8 +93,8 @@ def _packed_groups(packed: bytes) -> Iterator[tuple[int, KeyGroup]]:
 
 
 def _logged_ranges(batches: Iterable[Any]) -> Iterator[tuple[int, Iterator[tuple[int, KeyGroup]]]]:
-    from amadou_runtime.spark.log.segments import Log
-    from amadou_runtime.spark.log.stored_log import CopiedSegments, logged_groups
+    from amadou_runtime.store.log.segments import Log
+    from amadou_runtime.store.log.stored_log import CopiedSegments, logged_groups
 
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
     with TemporaryDirectory(prefix="amadou-state-", dir=local) as directory, ExitStack() as stack:

@@ -14,8 +14,9 @@ from amadou.engine import pack, unpack
 from amadou.errors import AmadouError, CheckpointError
 from amadou.paths import is_remote
 from amadou.text import qualified
-from amadou_runtime.core.documents import UNREADABLE
-from amadou_runtime.core.stages import stage_job
+from amadou_runtime.formats.documents import UNREADABLE
+from amadou_runtime.jobs.stages import stage_job
+from amadou_runtime.runs.files import Files, checkpoint_files
 from amadou_runtime.savepoint.job_savepoint import write_job_savepoint
 from amadou_runtime.savepoint.manifest import JobManifest, Manifest, check_clock
 from amadou_runtime.savepoint.savepoint import (
@@ -36,7 +37,6 @@ from amadou_runtime.spark.clock import (
     last_commit,
     read_clock,
 )
-from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.reference_files import saved_references
 from amadou_runtime.spark.replay import REPLAY_DIRECTORY, replay_directory
 from amadou_runtime.spark.savepoints.remote import uploaded

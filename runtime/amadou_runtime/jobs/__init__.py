@@ -1,0 +1,1 @@
+"""What a job says before it runs: its stages, ports, connectors and state."""
