@@ -23,7 +23,7 @@ from tests.services import (
     unavailable,
 )
 
-from amadou import _secret
+from amadou._connectors import secret as _secret
 from amadou.spark_versions import spark_version
 
 CHECKOUT = Path(__file__).resolve().parent.parent

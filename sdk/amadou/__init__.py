@@ -11,34 +11,34 @@ if sys.version_info < (3, 11):  # there, `datetime.fromisoformat` rejects most o
     MonkeyPatch.patch_fromisoformat()
 
 from amadou import errors
-from amadou._codec import Codec, codec_for
-from amadou._component import Component, ComponentCallbacks, Invoke
-from amadou._component_state import ComponentState, KeyGroupState
-from amadou._connector import BufferingWriter, PartitionOffset, Sink, SinkBatch, SinkWriter, Source
-from amadou._copying import copied, copied_if_possible
-from amadou._event import Filtered, Key, KeyedEvent, in_key_order
-from amadou._event_columns import EventColumns
-from amadou._handler import Handler, check_ran
-from amadou._job import Job
-from amadou._letter_report import DeadLetterReport, LateEventReport
-from amadou._letters import DeadLetter, LateEvent
-from amadou._list import ListSpec, ListState
-from amadou._lookup import Lookup
-from amadou._map import MapSpec, MapState
-from amadou._markers import hookimpl, hookspec
-from amadou._memory import MemorySink, MemorySource
-from amadou._metric import Metric
-from amadou._params import Param
-from amadou._port import SinkSpec
-from amadou._reference import ReferenceChange, ReferenceSpec, TableSource
-from amadou._report import BatchReport, Counts, FailedBatch, PartitionReport, Run, RunSummary
-from amadou._run_control import RunControl
-from amadou._secret import Secret
-from amadou._stage import FromPort, Stage
-from amadou._state_reader import StateReader
-from amadou._subject import Subject, Timer
-from amadou._value import ValueSpec, ValueState
-from amadou._vectorized import VectorizedHandler
+from amadou._components.component import Component, ComponentCallbacks, Invoke
+from amadou._components.component_state import ComponentState, KeyGroupState
+from amadou._connectors.codec import Codec, codec_for
+from amadou._connectors.connector import BufferingWriter, PartitionOffset, Sink, SinkBatch, SinkWriter, Source
+from amadou._connectors.memory import MemorySink, MemorySource
+from amadou._connectors.secret import Secret
+from amadou._handler.event import Filtered, Key, KeyedEvent, in_key_order
+from amadou._handler.event_columns import EventColumns
+from amadou._handler.handler import Handler, check_ran
+from amadou._handler.letters import DeadLetter, LateEvent
+from amadou._handler.lookup import Lookup
+from amadou._handler.port import SinkSpec
+from amadou._handler.reference import ReferenceChange, ReferenceSpec, TableSource
+from amadou._handler.subject import Subject, Timer
+from amadou._handler.vectorized import VectorizedHandler
+from amadou._jobs.job import Job
+from amadou._jobs.params import Param
+from amadou._jobs.stage import FromPort, Stage
+from amadou._plugins.letter_report import DeadLetterReport, LateEventReport
+from amadou._plugins.markers import hookimpl, hookspec
+from amadou._plugins.metric import Metric
+from amadou._plugins.report import BatchReport, Counts, FailedBatch, PartitionReport, Run, RunSummary
+from amadou._plugins.run_control import RunControl
+from amadou._state.copying import copied, copied_if_possible
+from amadou._state.list import ListSpec, ListState
+from amadou._state.map import MapSpec, MapState
+from amadou._state.state_reader import StateReader
+from amadou._state.value import ValueSpec, ValueState
 from amadou.dependencies import DependencyChange, DependsOn
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros, from_millis, to_micros, to_millis, truncate

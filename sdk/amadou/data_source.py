@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from amadou._connector import Source
+from amadou._connectors.connector import Source
 from amadou.spark_versions import check_has_all, plans_with_limits
 
 check_has_all("a source in Python, such as KafkaSource,", "read with SparkSource, or use a newer Spark")

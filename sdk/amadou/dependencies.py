@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import attrs
 
-from amadou._params import Param
-from amadou._subject import Subject
-from amadou._time import seconds_or_time
+from amadou._engine.time import seconds_or_time
+from amadou._handler.subject import Subject
+from amadou._jobs.params import Param
 
 __all__ = ["DependencyCallbacks", "DependencyChange", "DependsOn", "downtime", "has_recovered"]
 

@@ -9,10 +9,24 @@ Handlers, components and connectors use only `amadou` and its other public modul
 - Checking: `check_key`, `declared_specs`, `params_of`.
 """
 
-from amadou._batch import Batch, BeforeEnd, FeedingPort, Port, fed_output
-from amadou._component import known_components
-from amadou._construction import resolved_annotations
-from amadou._encoding import (
+from amadou._components.component import known_components
+from amadou._components.construction import resolved_annotations
+from amadou._connectors.secret import HIDDEN, names_secret, redacted
+from amadou._engine.batch import Batch, BeforeEnd, FeedingPort, Port, fed_output
+from amadou._engine.time import clock_time
+from amadou._engine.timers import Timers
+from amadou._handler.event import check_key, keyed_events
+from amadou._handler.handler import callbacks_of
+from amadou._handler.letters import DEAD_LETTERS, LATE_EVENTS
+from amadou._handler.port import declared_specs
+from amadou._handler.reference import ON_CHANGE, is_watching
+from amadou._handler.subject import KeylessSubject, batch_of
+from amadou._jobs.job import MOST_KEY_GROUPS
+from amadou._jobs.params import params_of
+from amadou._jobs.stage import FedSource
+from amadou._plugins.markers import PROJECT
+from amadou._plugins.report import shown_bytes, shown_watermark, sum_counts
+from amadou._state.encoding import (
     Envelope,
     StoredObject,
     know_types,
@@ -23,23 +37,9 @@ from amadou._encoding import (
     unpack_stored,
     unpack_times,
 )
-from amadou._event import check_key, keyed_events
-from amadou._handler import callbacks_of
-from amadou._in_place import Watch
-from amadou._job import MOST_KEY_GROUPS
-from amadou._letters import DEAD_LETTERS, LATE_EVENTS
-from amadou._markers import PROJECT
-from amadou._params import params_of
-from amadou._port import declared_specs
-from amadou._reference import ON_CHANGE, is_watching
-from amadou._report import shown_bytes, shown_watermark, sum_counts
-from amadou._secret import HIDDEN, names_secret, redacted
-from amadou._spec import MISSING
-from amadou._stage import FedSource
-from amadou._state_table import StateTable
-from amadou._subject import KeylessSubject, batch_of
-from amadou._time import clock_time
-from amadou._timers import Timers
+from amadou._state.in_place import Watch
+from amadou._state.spec import MISSING
+from amadou._state.state_table import StateTable
 
 __all__ = [
     "DEAD_LETTERS",

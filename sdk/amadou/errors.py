@@ -48,7 +48,7 @@ import copyreg
 from datetime import datetime, timedelta
 from typing import Any
 
-from amadou._secret import redacted
+from amadou._connectors.secret import redacted
 from amadou.text import shown_error, shown_value
 
 _LIMIT = 200

@@ -12,11 +12,11 @@ a plugin of the job that cannot be loaded, and an `AmadouError` that a plugin ra
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from amadou._connector import Sink, Source
-from amadou._job import Job
-from amadou._markers import hookspec
-from amadou._metric import Metric
-from amadou._report import BatchReport, FailedBatch, Run, RunSummary
+from amadou._connectors.connector import Sink, Source
+from amadou._jobs.job import Job
+from amadou._plugins.markers import hookspec
+from amadou._plugins.metric import Metric
+from amadou._plugins.report import BatchReport, FailedBatch, Run, RunSummary
 
 if TYPE_CHECKING:
     import typer

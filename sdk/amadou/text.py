@@ -4,7 +4,7 @@ as UTF-8.
 
 from typing import Any
 
-from amadou._secret import redacted as redacted
+from amadou._connectors.secret import redacted as redacted
 
 
 def valid(text: str) -> str:

@@ -9,7 +9,7 @@ from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Recorder, at, event, job
 
 from amadou import Handler, KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
-from amadou._encoding import pack, unpack
+from amadou._state.encoding import pack, unpack
 from amadou.errors import AmadouError, CallbackError, CheckpointError
 from amadou_runtime import TestRun
 

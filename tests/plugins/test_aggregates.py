@@ -17,7 +17,7 @@ from tests.plugins.windows import SECOND, job, results, windowing
 
 import amadou_plugins.aggregates
 from amadou import EventColumns, KeyedEvent, to_micros
-from amadou._encoding import pack, unpack
+from amadou._state.encoding import pack, unpack
 from amadou.errors import AmadouError
 from amadou_plugins.aggregates import (
     Aggregate,

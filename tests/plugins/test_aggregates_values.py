@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from amadou import KeyedEvent
-from amadou._encoding import pack, unpack
+from amadou._state.encoding import pack, unpack
 from amadou_plugins.aggregates import (
     Aggregate,
     AggregateError,

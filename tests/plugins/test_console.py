@@ -33,7 +33,7 @@ from amadou import (
     Subject,
     hookimpl,
 )
-from amadou._secret import _revealing
+from amadou._connectors.secret import _revealing
 from amadou.errors import CheckpointError
 from amadou_plugins.connectors import MemorySource
 from amadou_plugins.console import Console, _biggest_keys

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, at
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, to_micros
-from amadou._encoding import unpack
+from amadou._state.encoding import unpack
 from amadou.errors import CallbackError, JobError, SpecError
 from amadou_plugins.aggregates import Count, Mean, Sum
 from amadou_plugins.windows import (

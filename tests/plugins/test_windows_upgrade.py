@@ -8,7 +8,7 @@ import pytest
 from tests.plugins.windows import SECOND, Recording, at, event, job, windowing
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, to_micros
-from amadou._encoding import unpack
+from amadou._state.encoding import unpack
 from amadou.errors import CallbackError, SpecError, StateDecodeError
 from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mean, Reduce, RunningSpec, Sum
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Sink, SinkSpec, Subject, ValueSpec, from_micros
-from amadou._letters import DEAD_LETTERS, LATE_EVENTS
+from amadou._handler.letters import DEAD_LETTERS, LATE_EVENTS
 from amadou.errors import CallbackError
 from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import run

@@ -34,7 +34,7 @@ from amadou import (
     ValueSpec,
     VectorizedHandler,
 )
-from amadou._structured import StructuredCodec
+from amadou._state.structured import StructuredCodec
 from amadou.errors import CallbackError, HandlerAttributeError
 from amadou_plugins.aggregates import Collect, RunningSpec
 from amadou_plugins.joins import IntervalJoin

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from amadou import FromPort, Handler, Job, KeyedEvent, MemorySource, Secret, Sink, SinkSpec, Stage, _secret
+from amadou import FromPort, Handler, Job, KeyedEvent, MemorySource, Secret, Sink, SinkSpec, Stage
+from amadou._connectors import secret as _secret
 from amadou.errors import SinkError
 from amadou_runtime import run as run_job
 from amadou_runtime.formats.json_logs import JsonFormatter, log_context

@@ -50,7 +50,7 @@ def test_a_key_group_without_timers_and_state_is_not_stored() -> None:
 
 
 def test_the_error_for_state_of_another_release_says_which_release_reads_it() -> None:
-    from amadou._encoding import pack
+    from amadou._state.encoding import pack
 
     with pytest.raises(
         StateDecodeError, match=r"this release reads only version 6 .* use the release of amadou that stored the state"

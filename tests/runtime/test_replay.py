@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.handlers import Recorder, job
 
 from amadou import KeyedEvent, Subject
-from amadou._encoding import pack
+from amadou._state.encoding import pack
 from amadou.errors import LoadError
 from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime.runs.dead_letter_files import Letter

@@ -15,18 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amadou import (
-    DeadLetterReport,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    Secret,
-    Subject,
-    ValueSpec,
-    _secret,
-)
+from amadou import DeadLetterReport, Handler, Job, KeyedEvent, MemorySink, MemorySource, Secret, Subject, ValueSpec
+from amadou._connectors import secret as _secret
 from amadou.engine import StateTable, pack, unpack
 from amadou.errors import LoadError, StateDecodeError
 from amadou_runtime import TestRun
@@ -188,9 +178,9 @@ def test_a_dead_letter_with_objects_in_other_places_is_refused(odd: Any, place: 
 
 def test_bytes_cannot_name_the_class_of_objects_as_they_are_stored() -> None:
     code = "x:__import__('sys').modules.setdefault('injected', 1) or str"
-    stored = pack(["amadou._encoding:StoredObject", {"packed": b"", "type": code, "encoded": {}}])
+    stored = pack(["amadou._state.encoding:StoredObject", {"packed": b"", "type": code, "encoded": {}}])
     extension = msgpack.packb(msgpack.ExtType(9, stored))
-    with pytest.raises(StateDecodeError, match=r"the class amadou._encoding:StoredObject is not known"):
+    with pytest.raises(StateDecodeError, match=r"the class amadou._state.encoding:StoredObject is not known"):
         unpack(extension)
 
 

@@ -14,7 +14,7 @@ from tests.conformance.handlers import Recorder, job
 from tests.processes import results_in_processes
 
 from amadou import ListSpec, MapSpec, ValueSpec, codec_for
-from amadou._encoding import pack, unpack
+from amadou._state.encoding import pack, unpack
 from amadou.errors import CodecError
 from amadou_plugins.aggregates import Aggregate, Collect, Count, Max, Mean, Reduce, RunningSpec, Sum
 from amadou_plugins.joins import AsOfJoin, LatestJoin

@@ -22,7 +22,7 @@ from tests.commands import amadou, output
 from tests.conformance.handlers import EventHandler, at, event, job
 
 from amadou import Job, KeyedEvent, MapSpec, Subject, ValueSpec
-from amadou import _encoding as encoding
+from amadou._state import encoding
 from amadou.engine import StateTable, StoredObject, pack, type_reference, unpack, unpack_stored
 from amadou.errors import AmadouError, CallbackError, JobError, StateDecodeError
 from amadou_runtime import TestRun

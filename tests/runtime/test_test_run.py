@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, Param, SinkSpec, Subject, ValueSpec
-from amadou._encoding import pack
+from amadou._state.encoding import pack
 from amadou.errors import CallbackError, NaiveTimestampError, ParamError, PortError
 from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import TestRun

@@ -19,7 +19,7 @@ from tests.ids import shown
 from tests.sdk import postponed
 
 from amadou import KeyedEvent, codec_for
-from amadou._encoding import MAX_NESTING, pack, unpack
+from amadou._state.encoding import MAX_NESTING, pack, unpack
 from amadou.errors import CodecError, EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
 
 T = TypeVar("T")

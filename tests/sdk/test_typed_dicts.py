@@ -18,7 +18,7 @@ from amadou import (
     ValueSpec,
     codec_for,
 )
-from amadou._structure import structure_of
+from amadou._state.structure import structure_of
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou_runtime import TestRun
 

@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from amadou import codec_for
-from amadou._unchanged import comparison_for
+from amadou._state.unchanged import comparison_for
 
 T = TypeVar("T")
 

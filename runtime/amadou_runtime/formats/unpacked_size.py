@@ -17,7 +17,7 @@ _DEEPEST: Final = 200
 _SLOT, _LIST, _MAP, _ENTRY, _TEXT, _NUMBER, _SET, _OTHER = 8, 64, 240, 48, 64, 40, 224, 120
 """Memory of objects of CPython, with the reference from a list. The first five entries of a map are part of `_MAP`."""
 _CONTAINERS: Final = (1, 2, 3, 9, 10)
-"""Extensions with packed data: tuples, sets, objects and envelopes; see `amadou._encoding`."""
+"""Extensions with packed data: tuples, sets, objects and envelopes; see `amadou._state.encoding`."""
 _HEADERS: Final = bytes((*range(0x80, 0xA0), *range(0xC7, 0xCA), *range(0xD4, 0xD9), *range(0xDC, 0xE0)))
 """First bytes of lists, maps and extensions."""
 _SHORT: Final = bytes((*range(0xA1, 0xA8), 0xCD, 0xD0, 0xD1, 0xD9, *range(0xE0, 0x100)))

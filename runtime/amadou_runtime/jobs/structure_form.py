@@ -1,5 +1,5 @@
-"""Checks the form of structures (see `StateSpec.structure` and `amadou._structure.structure_of`) that may come from
-somebody else.
+"""Checks the form of structures, which may come from somebody else; see `StateSpec.structure` and `structure_of` in
+`amadou._state.structure`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

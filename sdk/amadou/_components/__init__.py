@@ -1,0 +1,1 @@
+"""What a window or join is made of."""

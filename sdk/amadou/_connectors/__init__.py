@@ -1,0 +1,1 @@
+"""What connects a job to systems: sources, sinks, codecs and secrets."""

@@ -1,0 +1,1 @@
+"""What an author writes: handlers, and what their callbacks receive and declare."""

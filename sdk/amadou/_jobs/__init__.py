@@ -1,0 +1,1 @@
+"""What an author puts a handler into: jobs, stages and parameters."""

@@ -1,0 +1,1 @@
+"""What a plugin hears of a run."""

@@ -1,0 +1,1 @@
+"""What a key remembers: specs, state, and their encoding."""

@@ -1,0 +1,542 @@
+"""Codecs for compound types, such as classes and containers. A separate module, because cattrs is slow to import."""
+
+import types
+from collections.abc import Callable
+from dataclasses import InitVar
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
+from uuid import UUID
+
+from cattrs import BaseConverter, Converter
+from cattrs.errors import StructureHandlerNotFoundError
+
+from amadou._components.construction import is_needed, is_plain, made_fields, maker_of, resolved_annotations
+from amadou._connectors.codec import CONTAINERS, SEQUENCES, AnyCodec, decode_leaf, encode_leaf, is_bare
+from amadou._connectors.codec import LEAVES as _PLAIN_LEAVES
+from amadou._state.encoding import TOO_DEEP, is_nested, nested, pack, unpack
+from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
+from amadou.fields import field_types, fields_of, has_fields, is_named_tuple, is_typed_dict, items_of
+
+T = TypeVar("T")
+
+LEAVES: Final = (*_PLAIN_LEAVES, UUID)
+_UNIONS: Final = (Union, types.UnionType)
+
+
+def structured_codec(type_: Any) -> "StructuredCodec[Any]":
+    """Return the codec of an enum, a typed container, a union, an attrs class, a dataclass or a named tuple.
+
+    :raises UnsupportedTypeError: the type, or a type inside it, is not supported
+    """
+    _check_supported(type_, type_, set())
+    try:
+        return StructuredCodec(type_)
+    except (StructureHandlerNotFoundError, TypeError, NameError) as error:
+        raise UnsupportedTypeError(type_, str(error)) from error
+
+
+class StructuredCodec(Generic[T]):
+    """A codec that uses cattrs."""
+
+    def __init__(self, type_: type[T]) -> None:
+        self.type = type_
+        self._unstructure = _converter.get_unstructure_hook(type_)
+        self._structure = _converter.get_structure_hook(type_)
+
+    def encode(self, value: T) -> Any:
+        try:
+            return self._unstructure(value)
+        except EncodeError as error:
+            if error.value is value:
+                raise EncodeError(value, self.type, error.why) from error
+            raise EncodeError(value, self.type, str(error)) from error
+        except RecursionError as error:
+            if is_nested():
+                raise
+            raise EncodeError(value, self.type, TOO_DEEP) from error
+        except AmadouError:
+            raise
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            raise EncodeError(value, self.type, f"{type(error).__name__}: {error}") from error
+
+    def decode(self, encoded: Any) -> T:
+        try:
+            return self._structure(encoded, self.type)  # type: ignore[no-any-return]
+        except StateDecodeError as error:
+            if error.stored is encoded:
+                raise StateDecodeError(encoded, self.type, error.why) from error
+            raise StateDecodeError(encoded, self.type, f"inside it, {error.mismatch}") from error
+        except RecursionError as error:
+            raise StateDecodeError(encoded, self.type, TOO_DEEP) from error
+        except KeyError as error:
+            raise StateDecodeError(encoded, self.type, f"{error} is missing") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise StateDecodeError(encoded, self.type, f"{type(error).__name__}: {error}") from error
+
+
+def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
+    """Check a type and all types inside it, and raise an error for types that would otherwise fail at run time."""
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin is Callable:
+        raise UnsupportedTypeError(outer, "functions cannot be stored: use a different type")
+    if is_bare(type_) or type_ in LEAVES or type_ is None or type_ is Ellipsis or type_ in seen:
+        return
+    seen.add(type_)
+    if origin is Literal:
+        if not {type(value) for value in arguments} <= {str, int, bool, bytes, type(None)}:
+            raise UnsupportedTypeError(outer, "the values of a Literal must be str, int, bool, bytes or None")
+        return
+    if origin is Annotated:
+        _check_supported(arguments[0], outer, seen)
+        return
+    if origin in _UNIONS:
+        classes = [_class_of(member) for member in arguments if get_origin(member) is not Literal]
+        twice = {_name(kind) for kind in classes if classes.count(kind) > 1}
+        if twice:
+            raise UnsupportedTypeError(outer, f"the union has more than one {', '.join(twice)}: use different classes")
+    if origin is not None and not isinstance(origin, type) and origin not in _UNIONS:
+        raise UnsupportedTypeError(outer, f"{type_} cannot be stored: use a different type")
+    for argument in arguments:
+        _check_supported(argument, outer, seen)
+    if origin in CONTAINERS or origin in _UNIONS:
+        return
+    class_ = origin or type_
+    if not isinstance(class_, type):
+        aggregate = all(callable(getattr(type_, name, None)) for name in ("create", "add", "result"))
+        hint = ", but an aggregate: use a RunningSpec from amadou_plugins.aggregates" if aggregate else ": pass a type"
+        if isinstance(class_, str):  # Python 3.10 does not resolve a name within an annotation
+            hint = f': use Python 3.11 or newer, or quote the whole annotation, such as "list[{class_}]"'
+        raise UnsupportedTypeError(outer, f"{type_!r} is not a type{hint}")
+    if issubclass(class_, Enum):
+        _register_enum(class_)
+    elif is_typed_dict(class_):
+        try:
+            kinds = [kind for kind, _ in items_of(type_).values()]
+        except NameError as error:
+            raise UnsupportedTypeError(outer, f"in {class_.__qualname__}, {error}: import it") from error
+        for kind in kinds:
+            _check_supported(kind, outer, seen)
+    elif has_fields(class_):
+        try:
+            hints = resolved_annotations(class_).values()
+            fields = field_types(class_) or {}
+        except NameError as error:
+            raise UnsupportedTypeError(outer, f"in {class_.__qualname__}, {error}: import it") from error
+        for kind in (*fields.values(), *(hint for hint in hints if isinstance(hint, InitVar))):
+            _check_supported(kind, outer, seen)
+    else:
+        inner = "" if type_ is outer else f"it contains {_name(class_)}: "
+        raise UnsupportedTypeError(
+            outer,
+            f"{inner}use str, int, float, bool, bytes, datetime, date, timedelta, Decimal, UUID, an Enum, a list, "
+            "dict, set or tuple of these types, an attrs class, a dataclass, a named tuple or a TypedDict",
+            setting="codec",
+        )
+
+
+def _class_of(type_: Any) -> Any:
+    """Return the class of the values of a type."""
+    return dict if is_typed_dict(type_) else get_origin(type_) or type_
+
+
+def _name(class_: Any) -> str:
+    if not isinstance(class_, type) or class_.__module__ == "builtins":
+        return getattr(class_, "__name__", str(class_))
+    return f"{class_.__module__}.{class_.__qualname__}"
+
+
+# The hooks below check values when they are encoded and decoded. By default, cattrs accepts "ab" as a list of strings,
+# a subclass, or a different class with the same attributes, as the declared class. It drops unexpected attributes.
+
+
+def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any]:
+    if type_ in _in_the_making:  # a class that contains itself: look up the hook for each value
+        return lambda value: nested(converter.get_unstructure_hook(type_), value)
+    class_ = get_origin(type_) or type_
+    _in_the_making.add(type_)
+    try:
+        fields = converter.gen_unstructure_attrs_fromdict(type_)
+    finally:
+        _in_the_making.discard(type_)
+    made = made_fields(type_)
+
+    def unstructure(value: Any) -> Any:
+        if type(value) is not class_:
+            raise EncodeError(value, type_)
+        encoded = fields(value)
+        for name, kind in made.items():  # cattrs omits these fields
+            if hasattr(value, name):
+                encoded[name] = converter.get_unstructure_hook(kind)(getattr(value, name))
+        return encoded
+
+    return unstructure
+
+
+def _is_recreated(type_: Any) -> bool:
+    return has_fields(type_) and not _is_open(type_) and not is_plain(type_)
+
+
+def _structure_recreated(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    class_, types = get_origin(type_) or type_, field_types(type_) or {}
+    made = maker_of(class_)
+    needed = {of.name for of in fields_of(class_) if of.alias is not None and is_needed(class_, of)}
+    hook_for = converter.get_structure_hook  # called for each value: a class may contain itself
+
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not dict:
+            raise StateDecodeError(encoded, type_)
+        parts = {
+            name: hook_for(kind)(encoded[name], kind)
+            for name, kind in types.items()
+            if name in needed or name in encoded
+        }
+        value = made(parts)
+        for name, part in parts.items():  # replace values that the class itself has set
+            object.__setattr__(value, name, part)
+        return value
+
+    return structure
+
+
+_in_the_making: set[Any] = set()
+
+
+def _is_open(type_: Any) -> bool:
+    """Return `True` for a generic class without type arguments."""
+    return isinstance(type_, type) and bool(getattr(type_, "__parameters__", ())) and has_fields(type_)
+
+
+def _filled(type_: Any) -> Any:
+    return type_[tuple(Any for _ in type_.__parameters__)]
+
+
+def _unstructure_open(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    return converter.get_unstructure_hook(_filled(type_))
+
+
+def _structure_open(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    filled = _filled(type_)
+    hook = converter.get_structure_hook(filled)
+    return lambda encoded, _: hook(encoded, filled)
+
+
+def _is_namedtuple(type_: Any) -> bool:
+    return is_named_tuple(get_origin(type_) or type_)
+
+
+def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
+    class_ = get_origin(type_) or type_
+    # Window results are tuples. For speed, do not count the nesting of leaves, or of values that are packed separately.
+    fields = [(name, kind, kind is Any or kind in LEAVES) for name, kind in (field_types(type_) or {}).items()]
+    hook_for = converter.get_unstructure_hook
+
+    def unstructure(value: Any) -> Any:
+        if type(value) is not class_:
+            raise EncodeError(value, type_)
+        return {
+            name: hook_for(kind)(part) if is_flat else nested(hook_for(kind), part)
+            for (name, kind, is_flat), part in zip(fields, value, strict=True)
+        }
+
+    return unstructure
+
+
+def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    class_, types = get_origin(type_) or type_, field_types(type_) or {}
+    hook_for = converter.get_structure_hook  # called for each value: a class may contain itself
+
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not dict:
+            raise StateDecodeError(encoded, type_)
+        return class_(**{name: hook_for(kind)(encoded[name], kind) for name, kind in types.items() if name in encoded})
+
+    return structure
+
+
+def _unstructure_typed_dict(type_: Any, converter: Converter) -> Callable[[Any], Any]:
+    items, hook_for = items_of(type_), converter.get_unstructure_hook  # called for each value: it may contain itself
+    required = {name for name, (_, is_required) in items.items() if is_required}
+
+    def unstructure(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise EncodeError(value, type_)
+        for name in sorted(required - value.keys()):
+            raise EncodeError(value, type_, f"the key {name!r} is missing")
+        for name in sorted(value.keys() - items.keys(), key=repr):
+            raise EncodeError(value, type_, f"the key {name!r} is not one of the type's")
+        return {name: nested(hook_for(items[name][0]), part) for name, part in value.items()}
+
+    return unstructure
+
+
+def _structure_typed_dict(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    items, hook_for = items_of(type_), converter.get_structure_hook
+
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not dict:
+            raise StateDecodeError(encoded, type_)
+        return {
+            name: hook_for(kind)(encoded[name], kind)
+            for name, (kind, is_required) in items.items()
+            if is_required or name in encoded
+        }
+
+    return structure
+
+
+def _is_sequence(type_: Any) -> bool:
+    return get_origin(type_) in SEQUENCES and not _is_fixed_tuple(type_)
+
+
+def _unstructure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    class_: Any = get_origin(type_)
+    hook = converter.get_unstructure_hook((*get_args(type_), Any)[0])
+    if class_ in (set, frozenset):
+        # sorted so that the order is the same in every process: the encoded value may become a key or an output
+        def unstructure_set(value: Any) -> list[Any]:
+            if not isinstance(value, class_):
+                raise EncodeError(value, type_)
+            encoded_values = [hook(part) for part in value]
+            try:
+                return sorted(encoded_values)
+            except TypeError:
+                return sorted(encoded_values, key=pack)
+
+        return unstructure_set
+
+    def unstructure(value: Any) -> list[Any]:
+        if not isinstance(value, class_):
+            raise EncodeError(value, type_)
+        return [hook(part) for part in value]
+
+    return unstructure
+
+
+def _structure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    class_: Any = get_origin(type_)
+    member = (*get_args(type_), Any)[0]
+    hook = converter.get_structure_hook(member)
+
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not list:
+            raise StateDecodeError(encoded, type_)
+        parts = [hook(part, member) for part in encoded]
+        return parts if class_ is list else class_(parts)
+
+    return structure
+
+
+def _is_fixed_tuple(type_: Any) -> bool:
+    return get_origin(type_) is tuple and Ellipsis not in get_args(type_)
+
+
+def _unstructure_fixed_tuple(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    hooks = [converter.get_unstructure_hook(member) for member in get_args(type_)]
+
+    def unstructure(value: Any) -> list[Any]:
+        if not isinstance(value, tuple):
+            raise EncodeError(value, type_)
+        if len(value) != len(hooks):
+            raise EncodeError(value, type_, f"expected {len(hooks)} elements, got {len(value)}")
+        return [hook(part) for hook, part in zip(hooks, value, strict=True)]
+
+    return unstructure
+
+
+def _structure_fixed_tuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    members = [(converter.get_structure_hook(member), member) for member in get_args(type_)]
+
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not list or len(encoded) != len(members):
+            raise StateDecodeError(encoded, type_)
+        return tuple([hook(part, member) for (hook, member), part in zip(members, encoded, strict=True)])
+
+    return structure
+
+
+def _is_packed_key(type_: Any) -> bool:
+    return type_ not in LEAVES and not (isinstance(type_, type) and issubclass(type_, Enum))
+
+
+def _unstructure_dict(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    key, member = get_args(type_) or (Any, Any)
+    key_hook, hook = converter.get_unstructure_hook(key), converter.get_unstructure_hook(member)
+    packed = _is_packed_key(key)
+
+    def unstructure(value: Any) -> dict[Any, Any]:
+        if not isinstance(value, dict):
+            raise EncodeError(value, type_)
+        if packed:
+            return {pack(key_hook(key)): hook(part) for key, part in value.items()}
+        return {key_hook(key): hook(part) for key, part in value.items()}
+
+    return unstructure
+
+
+def _structure_dict(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    key, member = get_args(type_) or (Any, Any)
+    key_hook, hook = converter.get_structure_hook(key), converter.get_structure_hook(member)
+    packed = _is_packed_key(key)
+
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not dict:
+            raise StateDecodeError(encoded, type_)
+        if packed:
+            return {key_hook(unpack(name), key): hook(part, member) for name, part in encoded.items()}
+        return {key_hook(name, key): hook(part, member) for name, part in encoded.items()}
+
+    return structure
+
+
+def _is_literal(type_: Any) -> bool:
+    return get_origin(type_) is Literal
+
+
+def _unstructure_literal(type_: Any) -> Callable[[Any], Any]:
+    known = {(type(value), value) for value in get_args(type_)}
+
+    def unstructure(value: Any) -> Any:
+        if (type(value), value) not in known:
+            raise EncodeError(value, type_)
+        return value
+
+    return unstructure
+
+
+def _structure_literal(type_: Any) -> Callable[[Any, Any], Any]:
+    known = {(type(value), value) for value in get_args(type_)}
+
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) in (list, dict) or (type(encoded), encoded) not in known:
+            raise StateDecodeError(encoded, type_)
+        return encoded
+
+    return structure
+
+
+def _register_enum(class_: type[Enum]) -> None:
+    by_value = all(type(member.value) in LEAVES for member in class_)
+
+    def unstructure(value: Any) -> Any:
+        if type(value) is not class_:
+            raise EncodeError(value, class_)
+        return value.value if by_value else value.name
+
+    def structure(encoded: Any, _: Any) -> Any:
+        try:
+            return class_(encoded) if by_value else class_[encoded]
+        except (ValueError, KeyError) as error:
+            for member in class_ if isinstance(encoded, float | Decimal) else ():
+                if repr(member.value) == repr(encoded):  # NaN, which is not equal to itself
+                    return member
+            raise StateDecodeError(encoded, class_, f"{class_.__name__} has no such member") from error
+
+    # registered by class: otherwise an IntEnum would be treated as an int
+    _converter.register_unstructure_hook(class_, unstructure)
+    _converter.register_structure_hook(class_, structure)
+
+
+class _Members:
+    """The members of a union: leaves and literals, which are stored unchanged, and others, which may need a tag."""
+
+    def __init__(self, type_: Any) -> None:
+        members = get_args(type_)
+        self.leaves = tuple(member for member in members if member in LEAVES)
+        self.literals = tuple(member for member in members if _is_literal(member))
+        self.others = tuple(member for member in members if member not in self.leaves + self.literals)
+        self.any = any(is_bare(member) and member not in CONTAINERS for member in members)
+        # An Optional does not need tags. In other unions, an encoded enum or list may look like an encoded leaf.
+        self.tagged = len(self.others) > 1 or bool(self.literals) or any(kind is not type(None) for kind in self.leaves)
+
+
+def _unstructure_union(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    members = _Members(type_)
+    if members.any:
+        return AnyCodec(Any).encode
+    hooks = {
+        _class_of(member): (converter.get_unstructure_hook(member), union_tag(member)) for member in members.others
+    }
+    literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
+
+    def unstructure(value: Any) -> Any:
+        for kind in type(value).__mro__:
+            if kind in hooks:
+                hook, tag = hooks[kind]
+                return {"_type": tag, "_value": hook(value)} if members.tagged else hook(value)
+            if kind in members.leaves:
+                return encode_leaf(value, kind)
+        if float in members.leaves and isinstance(value, int):
+            return encode_leaf(value, float)
+        if literals and (type(value), value) in literals:
+            return value
+        raise EncodeError(value, type_)
+
+    return unstructure
+
+
+def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    members = _Members(type_)
+    if members.any:
+        any_codec = AnyCodec(Any)
+        return lambda encoded, _: any_codec.decode(encoded)
+    tagged: dict[Any, Any] = {union_tag(member): member for member in members.others}
+    literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
+
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) in members.leaves:
+            return encoded
+        if type(encoded) is int and float in members.leaves:  # stored when the type was still int
+            return float(encoded)
+        if type(encoded) is dict:
+            member = tagged.get(encoded.get("_type"))
+            if member is not None:
+                return converter.structure(encoded["_value"], member)
+        elif literals and type(encoded) is not list and (type(encoded), encoded) in literals:
+            return encoded
+        # An Optional, or a value stored before the union was widened: use the first member that can read the value.
+        for member in members.others:
+            try:
+                return converter.structure(encoded, member)
+            except (StateDecodeError, TypeError, ValueError, KeyError, AttributeError):
+                if not members.tagged:
+                    raise
+        raise StateDecodeError(encoded, type_)
+
+    return structure
+
+
+def union_tag(member: Any) -> str:
+    """Return the tag that is stored with the values of a union member."""
+    return member.__qualname__ if isinstance(member, type) and get_origin(member) is None else str(member)
+
+
+def _make_converter() -> Converter:
+    converter = Converter(detailed_validation=False)
+    for leaf in LEAVES:
+        converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: encode_leaf(value, leaf))
+        converter.register_structure_hook(leaf, lambda encoded, _, leaf=leaf: decode_leaf(encoded, leaf))
+    converter.register_unstructure_hook_factory(has_fields, _unstructure_fields)
+    converter.register_structure_hook_factory(_is_recreated, _structure_recreated)
+    factories: list[tuple[Callable[[Any], bool], Any, Any]] = [
+        (_is_open, _unstructure_open, _structure_open),
+        (_is_namedtuple, _unstructure_namedtuple, _structure_namedtuple),
+        (is_typed_dict, _unstructure_typed_dict, _structure_typed_dict),
+        (is_bare, lambda type_: AnyCodec(type_).encode, lambda type_: _decode_with(AnyCodec(type_))),
+        (_is_sequence, _unstructure_sequence, _structure_sequence),
+        (_is_fixed_tuple, _unstructure_fixed_tuple, _structure_fixed_tuple),
+        (lambda type_: get_origin(type_) is dict, _unstructure_dict, _structure_dict),
+        (_is_literal, _unstructure_literal, _structure_literal),
+        (lambda type_: get_origin(type_) in _UNIONS, _unstructure_union, _structure_union),
+    ]
+    for applies, unstructure, structure in factories:
+        converter.register_unstructure_hook_factory(applies, unstructure)
+        converter.register_structure_hook_factory(applies, structure)
+    return converter
+
+
+def _decode_with(codec: AnyCodec) -> Callable[[Any, Any], Any]:
+    return lambda encoded, _: codec.decode(encoded)
+
+
+_converter = _make_converter()
