@@ -21,7 +21,7 @@ from amadou._handler.letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._handler.port import declared_specs
 from amadou._handler.reference import ON_CHANGE, is_watching
 from amadou._handler.subject import KeylessSubject, batch_of
-from amadou._jobs.job import MOST_KEY_GROUPS
+from amadou._jobs.checks.settings import MOST_KEY_GROUPS
 from amadou._jobs.params import params_of
 from amadou._jobs.stage import FedSource
 from amadou._plugins.markers import PROJECT

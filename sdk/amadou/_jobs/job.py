@@ -1,16 +1,12 @@
-import inspect
-import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from datetime import timedelta
-from enum import Enum
-from types import CodeType, FunctionType, MappingProxyType
-from typing import Any, Final, Literal, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
 
 import attrs
 
-from amadou._components.component import Component, ComponentCallbacks
+from amadou._components.component import Component
 from amadou._connectors.connector import Sink, Source
 from amadou._connectors.settings import (
     HandlerSettings,
@@ -26,19 +22,13 @@ from amadou._handler.letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateE
 from amadou._handler.lookup import Lookup
 from amadou._handler.port import SinkSpec, declared_specs
 from amadou._handler.reference import ON_CHANGE, ReferenceSpec, TableSource
-from amadou._handler.vectorized import VectorizedHandler
+from amadou._jobs.checks import broken, connectors, dependencies, handler, settings
 from amadou._jobs.params import Param, params_of, with_values
-from amadou._jobs.stage import FedSource, FromPort, Stage, cycle, in_order, job_settings, stage_problems
+from amadou._jobs.stage import FedSource, Stage, in_order, job_settings, stage_problems
 from amadou._state.spec import Spec
-from amadou.dependencies import DependencyCallbacks, DependsOn
-from amadou.errors import AmadouError, JobError, ParamError
-from amadou.fields import has_fields
+from amadou.errors import JobError, ParamError
 
 S = TypeVar("S", "Job", Stage)
-
-MOST_KEY_GROUPS: Final = 32768
-_OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead_letter"'}
-"""The job settings that add the ports for late events and dead letters, by port."""
 
 _IDLE_IN_MEMORY = timedelta(seconds=5)
 """Default idle timeout for handlers with in-memory windows. If events stop arriving, these windows close at most 10
@@ -180,7 +170,7 @@ class Job(HandlerSettings):
         letters.
         """
         ports = {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
-        return ports | self._own_ports()
+        return ports | self.own_ports
 
     @property
     def all_sinks(self) -> list[tuple[str, Sink]]:
@@ -223,7 +213,9 @@ class Job(HandlerSettings):
         """The sources that are ports of other stages, by name."""
         return {name: source for name, source in self.sources.items() if isinstance(source, FedSource)}
 
-    def _own_ports(self) -> dict[str, SinkSpec[Any]]:
+    @property
+    def own_ports(self) -> dict[str, SinkSpec[Any]]:
+        """The ports for late events and dead letters, if the job uses them."""
         ports: dict[str, SinkSpec[Any]] = {}
         may_divert = hasattr(self.handler, "on_recover_window") and LATE_EVENTS in self.sinks
         if self.late_events == "divert" or may_divert or any(spec.diverts for spec in self.components.values()):
@@ -291,13 +283,20 @@ class Job(HandlerSettings):
 
         :raises JobError: the job has mistakes; the message has one sentence per mistake
         """
-        problems = self._setting_problems()
-        if self.stages != {}:
-            problems += self._stage_problems()
-        else:
-            problems += [*self._handler_problems(), *self._connector_problems(), *self._dependency_problems()]
+        problems = broken(self, settings.RULES)
+        problems += self._stage_problems() if self.stages != {} else self._problems()
         if problems:
             raise JobError(str(self.name), tuple(problems))
+
+    def _problems(self) -> list[str]:
+        """Return a sentence for each mistake in the handler, the connectors and the dependencies."""
+        of_handler = broken(self, (handler.is_handler,))
+        of_form = broken(self, connectors.FORM)
+        of_connectors = of_form if of_form or of_handler else sorted(broken(self, connectors.RULES))
+        of_dependencies = broken(self, (dependencies.are_dependencies,))
+        if not of_dependencies and isinstance(self.sources, Mapping):
+            of_dependencies = broken(self, dependencies.RULES)
+        return [*(of_handler or broken(self, handler.RULES)), *of_connectors, *of_dependencies]
 
     def _stage_problems(self) -> list[str]:
         """Create the jobs of the stages. Return a sentence for each mistake."""
@@ -338,237 +337,6 @@ class Job(HandlerSettings):
                 if fate == "keep"
             ),
         ]
-
-    def _setting_problems(self) -> list[str]:
-        problems = []
-        if not isinstance(self.name, str) or not self.name.strip():
-            problems.append(f"the name must be a non-blank string, not {self.name!r}")
-        for setting, delay in self._by_source("watermark_delay"):
-            if not isinstance(delay, timedelta | Param) or (isinstance(delay, timedelta) and delay < timedelta(0)):
-                problems.append(f"{setting} must be a non-negative timedelta or number of seconds, not {delay!r}")
-        for setting, time in (*self._by_source("idle_timeout"), ("max_ahead", self.max_ahead)):
-            of_source = setting.startswith("idle_timeout[")  # zero: the source holds the watermark for unread records
-            least = timedelta(0) if of_source else timedelta.resolution
-            if not isinstance(time, timedelta | Param | None) or (isinstance(time, timedelta) and time < least):
-                sign = "non-negative" if of_source else "positive"
-                problems.append(f"{setting} must be a {sign} timedelta or number of seconds, or None, not {time!r}")
-        for setting in ("watermark_delay", "idle_timeout"):
-            given = getattr(self, setting)
-            unknown = [source for source in given if source not in self.sources] if isinstance(given, Mapping) else []
-            problems += [f"{setting}: the job has no source {source!r}: correct the name" for source in unknown]
-        if isinstance(self.idle_timeout, Mapping):
-            problems += [
-                f"idle_timeout[{source!r}]: a port of another stage is never idle: remove the entry"
-                for source in self.fed_sources
-                if source in self.idle_timeout
-            ]
-        groups = self.key_groups
-        if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= MOST_KEY_GROUPS):
-            problems.append(f"key_groups must be an integer from 1 to {MOST_KEY_GROUPS}, not {groups!r}")
-        if self.state not in ("auto", "groups", "log"):
-            problems.append(f'state must be "auto", "groups" or "log", not {self.state!r}')
-        if self.late_events not in ("deliver", "drop", "divert"):
-            problems.append(f'late_events must be "deliver", "drop" or "divert", not {self.late_events!r}')
-        if not isinstance(self.retired, Mapping):
-            problems.append(f'retired must be a mapping from spec names to "drop" or "keep", not {self.retired!r}')
-        else:
-            problems += [
-                f'retired[{name!r}] must be "drop" or "keep", not {fate!r}'
-                for name, fate in self.retired.items()
-                if fate not in ("drop", "keep")
-            ]
-        if not isinstance(self.plugins, tuple):
-            problems.append(f"plugins must be a list of module names or objects, not {self.plugins!r}")
-        if not isinstance(self.types, tuple):
-            problems.append(f"types must be a list of classes, not {self.types!r}")
-        else:
-            problems += [problem for type_ in self.types if (problem := _type_problem(type_))]
-        if self.on_error not in ("fail", "dead_letter"):
-            problems.append(f'on_error must be "fail" or "dead_letter", not {self.on_error!r}')
-        most = self.max_dead_letters
-        is_number, is_share = type(most) is int and most >= 0, type(most) is float and 0 < most < 1
-        if most is not None and not isinstance(most, Param) and not is_number and not is_share:
-            advice = ": write 1 for one dead letter, or None for no limit" if type(most) is float and most == 1 else ""
-            problems.append(
-                f"max_dead_letters must be a non-negative integer, a fraction below 1, or None, not {most!r}{advice}"
-            )
-        if most is not None and self.on_error == "fail":
-            problems.append('max_dead_letters needs on_error="dead_letter": with "fail", any failure ends the run')
-        return problems
-
-    def _by_source(self, setting: str) -> list[tuple[str, Any]]:
-        """Return the setting's values, each paired with a name for messages. There is one pair per source if the
-        setting is a mapping by source; otherwise there is one pair.
-        """
-        given = getattr(self, setting)
-        if not isinstance(given, Mapping):
-            return [(setting, given)]
-        return [(f"{setting}[{source!r}]", value) for source, value in given.items()]
-
-    def _handler_problems(self) -> list[str]:
-        handler = self.handler
-        if handler is None:
-            return ["the job has no handler: pass handler=, or stages= for several handlers"]
-        if isinstance(handler, type) and issubclass(handler, Handler):
-            return [f"the handler is the class {handler.__name__}: pass an instance, {handler.__name__}()"]
-        if not isinstance(handler, Handler):
-            return [f"the handler must be an instance of a subclass of amadou.Handler, not {handler!r}"]
-        name = type(handler).__name__
-        problems = []
-        if type(handler).on_event is Handler.on_event:
-            problems.append(f"{name} has no on_event(self, subject, event): define it")
-        changes = {callback: getattr(handler, callback, None) for callback in _callbacks(DependencyCallbacks)}
-        others = [ON_CHANGE, *_callbacks(Handler), *_callbacks(VectorizedHandler), *_callbacks(ComponentCallbacks)]
-        callbacks = changes | {callback: getattr(handler, callback, None) for callback in others}
-        problems += [
-            f"{name}.{callback} is async: make it a plain function (a callback that waits would block all keys)"
-            for callback, function in callbacks.items()
-            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-        ]
-        problems += [
-            f"{name}.{callback} has a yield, so calling it does nothing: {_in_place_of_yield(callback)}"
-            for callback, function in callbacks.items()
-            if callback != "key_event" and inspect.isgeneratorfunction(function)
-        ]
-        problems += [
-            f"{name}.{callback} must take one argument, the change: define {callback}(self, change)"
-            for callback, function in changes.items()
-            if callable(function) and len(inspect.signature(function).parameters) != 1
-        ]
-        declared = declared_specs(handler)
-        for attribute, spec in declared.items():
-            try:
-                spec.check()
-            except AmadouError as error:
-                problems.append(f"{name}.{attribute}: {error}")
-            if spec._name is None:
-                problems.append(f"{name}.{attribute} has no name: pass name= to a spec that is created at run time")
-            elif isinstance(spec, SinkSpec) and spec._name in _OWN_SINKS:
-                problems.append(f"{name}.{attribute}: the port name {spec._name!r} is reserved: use a different name")
-        problems += _repeated_names(name, declared)
-        problems += [
-            f'{name}.{attribute} has on_failure="dead_letter": set on_error="dead_letter" on the job'
-            for attribute, spec in declared.items()
-            if isinstance(spec, Lookup) and spec.on_failure == "dead_letter" and self.on_error != "dead_letter"
-        ]
-        problems += [
-            f"retired contains {spec._name!r}, but {name} declares it: remove the name from retired, or rename the spec"
-            for spec in declared.values()
-            if isinstance(self.retired, Mapping) and spec._name in self.retired
-        ]
-        if not self.has_timers:
-            problems += [
-                f"{name}.{method} sets a timer without a callback: define on_timer_expired(self, subject, timestamp)"
-                for method in _timer_setters(type(handler))
-            ]
-        module = sys.modules.get(type(handler).__module__)
-        if module is not None and module.__name__ != "__main__" and getattr(module, "__file__", None) is None:
-            problems.append(
-                f"workers cannot import {name}, because the module {module.__name__} has no file: move {name} to a file"
-            )
-        return problems
-
-    def _connector_problems(self) -> list[str]:
-        problems = []
-        for kind, connectors, base in (("sources", self.sources, Source), ("sinks", self.sinks, Sink)):
-            if not isinstance(connectors, Mapping):
-                problems.append(f"{kind} must be a mapping from names to amadou.{base.__name__}, not {connectors!r}")
-                continue
-            for name, connector in connectors.items():
-                if not isinstance(name, str) or not name:
-                    problems.append(f"a name in {kind} must be a non-empty string, not {name!r}")
-                if kind == "sinks" and isinstance(connector, tuple):
-                    problems += _problems_of_several(name, connector)
-                elif isinstance(connector, FromPort):
-                    problems.append(f"sources[{name!r}] is a port of another stage: use it in Job(stages=…)")
-                elif not isinstance(connector, base):
-                    problems.append(f"{kind}[{name!r}] must be an amadou.{base.__name__}, not {connector!r}")
-        if problems or not isinstance(self.handler, Handler):
-            return problems
-        handler = type(self.handler).__name__
-        problems += self._reference_problems(handler)
-        if not self.sources:
-            problems.append("the job has no source: add one to sources")
-        if type(self.handler).key_event is Handler.key_event:
-            problems += [
-                f"no function turns records from source {name!r} into events: "
-                f"define {handler}.key_event(self, record) or set key_event= on the source"
-                for name, source in self.sources.items()
-                if source.key_event is None
-            ]
-        problems += [
-            f"{handler}.{name} needs the source {source!r}, but the job has no source with this name "
-            f"(sources: {', '.join(map(str, self.sources)) or 'none'}): correct the name, or add the source"
-            for name, component in self.components.items()
-            for source in component.needs_sources
-            if source not in self.sources
-        ]
-        specs = declared_specs(self.handler).values()
-        ports = {spec._name for spec in specs if isinstance(spec, SinkSpec) and spec._name is not None}
-        known = ", ".join(sorted(ports)) or "none"
-        unused = ports - {*self.sinks} - self.feeds
-        problems += [f"the port {port!r} of {handler} has no sink: add one to sinks" for port in unused]
-        for name in {*self.sinks} - ports - {*self._own_ports()}:
-            if name in _OWN_SINKS:
-                problems.append(f"the sink {name!r} receives no values: set {_OWN_SINKS[name]} on the job")
-            else:
-                problems.append(f"{handler} has no port for the sink {name!r}: name the sink after a port ({known})")
-        return sorted(problems)
-
-    def _reference_problems(self, handler: str) -> list[str]:
-        sources = ", ".join(map(str, self.sources)) or "none"
-        references = self.references
-        problems = []
-        if hasattr(self.handler, ON_CHANGE) and not references:
-            problems.append(f"{handler} defines {ON_CHANGE}, but has no reference: add a ReferenceSpec")
-        problems += [
-            f"{handler}.{name} needs the source {spec.source!r}, but the job has no source with this name (sources: "
-            f"{sources}): correct the name, or add the source"
-            for name, spec in references.items()
-            if spec.source not in self.sources
-        ]
-        counts = Counter(spec.source for spec in references.values())
-        problems += [
-            f"{count} references of {handler} have the source {source!r}: use a source for each"
-            for source, count in counts.items()
-            if count > 1
-        ]
-        problems += [
-            f"sources[{name!r}] is a table, but no reference of {handler} has it as its source: add a ReferenceSpec"
-            for name, source in self.sources.items()
-            if isinstance(source, TableSource) and name not in counts
-        ]
-        if self.sources and not self.sources.keys() - counts.keys():
-            problems.append("all sources of the job update references: add a source whose events on_event receives")
-        return problems
-
-    def _dependency_problems(self) -> list[str]:
-        if not isinstance(self.dependencies, tuple) or not all(isinstance(of, DependsOn) for of in self.dependencies):
-            return [f"dependencies must be a list of amadou.DependsOn, not {self.dependencies!r}"]
-        if not isinstance(self.sources, Mapping):
-            return []
-        problems = [problem for each in self.dependencies for problem in each.problems()]
-        named = [(each.dependent, each.on) for each in self.dependencies]
-        pairs = Counter(pair for pair in named if all(isinstance(name, str) for name in pair))
-        problems += [
-            f"DependsOn({of!r}, on={on!r}) is listed {n} times: keep one" for (of, on), n in pairs.items() if n > 1
-        ]
-        unknown = {name for pair in pairs for name in pair if name not in self.sources}
-        problems += [
-            f"a dependency refers to {name!r}, but the job has no source with this name "
-            f"(sources: {', '.join(map(str, self.sources)) or 'none'}): correct the name, or add the source"
-            for name in sorted(unknown)
-        ]
-        problems += [
-            f"a dependency refers to {name!r}, which is a port of another stage or updates a reference: only other "
-            "sources can depend on each other"
-            for name in sorted({name for pair in pairs for name in pair})
-            if name in self.fed_sources or (isinstance(self.handler, Handler) and name in self.reference_sources)
-        ]
-        circle = cycle({dependent: [on for of, on in pairs if of == dependent] for dependent, _ in pairs})
-        if len(circle) > 2:
-            problems.append(f"sources depend on each other in a cycle: {' → '.join(circle)}: remove one DependsOn")
-        return problems
 
 
 def _with_values(holder: S, given: Mapping[str, str], problems: list[str], of_connectors: list[str]) -> S:
@@ -612,15 +380,6 @@ def _of_state(spec: Spec) -> Any:
     return None if isinstance(spec, SinkSpec) else spec
 
 
-def _type_problem(type_: Any) -> str:
-    """Return what is wrong with an item of `types`; empty if nothing is."""
-    if not isinstance(type_, type) or not (has_fields(type_) or issubclass(type_, Enum)):
-        return f"types must contain attrs classes, dataclasses, named tuples or enums, not {type_!r}"
-    if "<locals>" in type_.__qualname__:
-        return f"types contains {type_.__qualname__}, which is defined inside a function: define it in a module"
-    return ""
-
-
 def _of(source: str, given: Any) -> Any:
     return given.get(source) if isinstance(given, Mapping) else given
 
@@ -633,62 +392,3 @@ def _is_set(job: Job, setting: str) -> bool:
 def _several(sinks: Any) -> tuple[Any, ...]:
     """Return the sinks of a port as a tuple, even if the port has a single sink."""
     return sinks if isinstance(sinks, tuple) else (sinks,)
-
-
-def _problems_of_several(port: str, sinks: tuple[Any, ...]) -> list[str]:
-    if not sinks:
-        return [f"sinks[{port!r}] is empty: add at least one sink"]
-    problems = [
-        f"sinks[{port!r}][{number}] must be an amadou.Sink, not {sink!r}"
-        for number, sink in enumerate(sinks)
-        if not isinstance(sink, Sink)
-    ]
-    twice = [sink for number, sink in enumerate(sinks) if sink in sinks[:number]]
-    return [*problems, *(f"sinks[{port!r}] contains {sink!r} twice: remove one" for sink in twice)]
-
-
-def _callbacks(handler: type) -> list[str]:
-    return [name for name, value in vars(handler).items() if inspect.isfunction(value) and not name.startswith("_")]
-
-
-def _in_place_of_yield(callback: str) -> str:
-    """Return the advice for a callback that contains a yield."""
-    if callback in ("open", "close"):
-        return "remove the yield, prepare in open(), and clean up in close()"
-    if callback in ("for_job", "key_batch", "on_recover_window"):
-        return "return the value"
-    return "collect values with self.<port>.collect(subject, value)"
-
-
-def _timer_setters(handler: type) -> list[str]:
-    """Return the names of a handler's methods whose code mentions `set_timer`. Methods of base classes are included,
-    except those of `Handler`.
-    """
-    found: dict[str, Any] = {}
-    for owner in reversed(handler.__mro__):
-        if owner not in (Handler, object):
-            found.update(vars(owner))
-    return [
-        name
-        for name, value in found.items()
-        if isinstance(value, FunctionType) and any("set_timer" in code.co_names for code in _codes(value.__code__))
-    ]
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code objects of a function and of its nested functions."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _repeated_names(handler: str, declared: dict[str, Spec]) -> list[str]:
-    counts = Counter(spec._name for spec in declared.values() if spec._name is not None)
-    return [
-        f"the name {name!r} is used by {count} specs of {handler} "
-        f"({', '.join(attribute for attribute, spec in declared.items() if spec._name == name)}): "
-        "use a different name for each spec"
-        for name, count in counts.items()
-        if count > 1
-    ]
