@@ -18,7 +18,7 @@ else:
     # Imported when they are first used, since the command line needs only few of them.
     _MODULES = {
         "LocalRunner": "embedded.local_runner",
-        "Progress": "core.progress",
+        "Progress": "runs.progress",
         "RunningJob": "spark",
         "TestResult": "testing.test_result",
         "TestRun": "testing.test_run",

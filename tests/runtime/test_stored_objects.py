@@ -576,3 +576,12 @@ def test_damaged_state_is_shown_and_exported_as_bytes(packed: bytes, at_: int, o
         form = StateFormat([] if spec is None else [spec.structure()])
         assert isinstance(form.shown(damaged), str)
         assert json.loads(json.dumps(form.to_json(damaged))).keys() <= {"value", "written", "version"}
+
+
+@pytest.mark.parametrize("module", ["amadou._event", "amadou._handler.event", "amadou"])
+def test_an_event_in_state_is_read_wherever_its_class_was_defined(module: str) -> None:
+    stored = KeyedEvent("k", at(0), 1)
+    assert type_reference(KeyedEvent) == "amadou:KeyedEvent"
+    packed = pack(stored)
+    named = unpack_stored(packed)
+    assert unpack(extension(9, pack([f"{module}:KeyedEvent", named.encoded]))) == stored

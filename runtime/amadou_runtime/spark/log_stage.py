@@ -13,10 +13,10 @@ from pyspark import cloudpickle
 
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import StoreResult
+from amadou_runtime.spark import log_processor as processor
 from amadou_runtime.spark.stateful_stage import RESULT, Stage
 from amadou_runtime.spark.timeouts import set_timer as set_spark_timer
 from amadou_runtime.spark.worker_end import end_with_spark
-from amadou_runtime.store.log import processor
 from amadou_runtime.store.log.entries import RangeEntries
 from amadou_runtime.store.log.filling import fill
 from amadou_runtime.store.log.logged_range import LoggedRange

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,7 @@ _LONG_TIME: Final = b"\xc7\x0c\xff"
 """First bytes of a packed time before 1970 or after 2514. Only a packed time that starts with these bytes can be
 unreadable."""
 
+_PACKAGES: Final = ("amadou", "amadou_plugins")
 _UNPACK_OPTIONS: Final[dict[str, Any]] = {"timestamp": 3, "strict_map_key": False}
 
 
@@ -163,8 +165,30 @@ def know_types(types: Mapping[str, type]) -> None:
 
 
 def type_reference(type_: type) -> str:
-    """Return the name that identifies a class in packed values: `MODULE:QUALNAME`."""
-    return f"{type_.__module__}:{type_.__qualname__}"
+    """Return the name that identifies a class in packed values: `MODULE:QUALNAME`. A class that amadou exports has the
+    package that exports it as its module: its own module can change.
+    """
+    return _reference_to(type_)
+
+
+@lru_cache(maxsize=1024)
+def _reference_to(type_: type) -> str:
+    exporting = _exporting(type_.__module__)
+    module = exporting if _found_in(exporting, type_.__qualname__) is type_ else type_.__module__
+    return f"{module}:{type_.__qualname__}"
+
+
+def _exporting(module: str) -> str:
+    """Return the package that exports the classes of one of amadou's private modules; otherwise the module itself."""
+    return module.partition("._")[0] if module.partition(".")[0] in _PACKAGES else module
+
+
+def _found_in(module: str, qualname: str) -> Any:
+    """Return what a module that is imported has under a name; `None` if it has nothing."""
+    found: Any = sys.modules.get(module)
+    for name in qualname.split("."):
+        found = vars(found).get(name) if isinstance(found, type | ModuleType) else None
+    return found
 
 
 def _to_extension(value: Any) -> Any:
@@ -324,12 +348,10 @@ def _type_behind(reference: str) -> type:
     if known is not None:
         return known
     module, _, qualname = reference.partition(":")
-    found: Any = sys.modules.get(module)
-    if found is None:
+    found = _found_in(module, qualname) or _found_in(_exporting(module), qualname)
+    if found is None and module not in sys.modules:
         why = f"the module {module} is not imported: list the class in Job(types=[…])"
         raise StateDecodeError(reference, Any, f"the class {reference} is not known: {why}")
-    for name in qualname.split("."):
-        found = vars(found).get(name) if isinstance(found, type | ModuleType) else None
     if not isinstance(found, type) or found in (StoredObject, Envelope):  # these two stand for other values
         raise StateDecodeError(reference, Any, f"the class {reference} is not known: {module} has no such class")
     _known_types[reference] = found
