@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from amadou import Component, Handler, Invoke, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import StateDecodeError
 from amadou.event_time import to_micros
+from amadou_runtime.core.batch_driver import BatchDriver
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.key_range import KeyRange, range_count
+from amadou_runtime.core.key_range import range_count
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import GroupBatch, GroupResult, Operator
 from amadou_runtime.formats.compressed import pack_compressed
@@ -57,7 +58,7 @@ def test_a_range_of_key_groups_gives_the_results_of_one_key_group(
     operator, stored, state, watermark = Operator(JOB), None, None, None
     for records, reached in batches:
         key_range = PackedRange(stored)
-        results = KeyRange(key_range).process(operator, chunks(records, GROUPS), watermark)
+        results = BatchDriver(operator, key_range).process_groups(chunks(records, GROUPS), watermark)
         alone = operator.process(GroupBatch(PackedGroup(state), [chunk for _, chunk in chunks(records, 1)], watermark))
 
         assert all(processed.counts.events or processed.counts.timers_fired for processed in results.values())
@@ -113,29 +114,29 @@ def test_in_memory_state_is_read_by_the_run_that_stored_it_and_lost_in_the_next_
     }
     first, next_run, due = Operator(job, run="first"), Operator(job, run="next"), to_micros(START) + 1_000_000
     key_range = PackedRange(None)
-    assert KeyRange(key_range).process(first, pending, None).keys() == {0, 1, 2}
+    assert BatchDriver(first, key_range).process_groups(pending, None).keys() == {0, 1, 2}
     stored = key_range.pack()
     again = PackedRange(stored)
     holds = again.status(None)
     assert (holds.keys, holds.timers_pending) == (30, 30)
-    assert KeyRange(again).process(first, [], None) == {}
-    processed = KeyRange(again).process(first, [], due)
+    assert BatchDriver(first, again).process_groups([], None) == {}
+    processed = BatchDriver(first, again).process_groups([], due)
     assert len(outputs(*processed.values())) == 30
     assert not any(each.counts.counters for each in processed.values())
     assert again.pack() is None
 
     taken_over = PackedRange(stored)
-    processed = KeyRange(taken_over).process(next_run, [], None)
+    processed = BatchDriver(next_run, taken_over).process_groups([], None)
     assert {group: each.counts.counters for group, each in processed.items()} == {
         group: {"sum.lost": number} for group, number in keys.items()
     }
     assert taken_over.pack() is None
     mixed = PackedRange(stored)
-    processed = KeyRange(mixed).process(next_run, pending[:1], None)
+    processed = BatchDriver(next_run, mixed).process_groups(pending[:1], None)
     assert sum(each.counts.counters["sum.lost"] for each in processed.values()) == 30
     restored = PackedRange(mixed.pack())
     assert restored.status(None).keys == keys[pending[0][0]]
-    processed = KeyRange(restored).process(next_run, [], due)
+    processed = BatchDriver(next_run, restored).process_groups([], due)
     assert len(outputs(*processed.values())) == keys[pending[0][0]]
     assert not any(each.counts.counters for each in processed.values())
 

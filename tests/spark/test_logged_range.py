@@ -18,9 +18,10 @@ from amadou import Job, MemorySink, MemorySource, to_micros
 from amadou.engine import pack
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
+from amadou_runtime.core.batch_driver import BatchDriver
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.key_range import KeyRange, StoredRange
+from amadou_runtime.core.key_range import StoredRange
 from amadou_runtime.core.operator import GroupResult, Operator
 from amadou_runtime.store import packed_group as packed_group_module
 from amadou_runtime.store.entries import Change
@@ -68,16 +69,16 @@ def test_a_key_range_gives_the_same_results_on_both_stores(
             if loss == "batch":
                 with opened(segments.copy(), directory, operator.run) as entries:
                     failed = LoggedRange(entries, FORMS[form])
-                    KeyRange(failed).process(operator, chunks, watermark)
+                    BatchDriver(operator, failed).process_groups(chunks, watermark)
                     failed.store()
             groups = PackedRange(packed)
-            expected = KeyRange(groups).process(operator, chunks, watermark)
+            expected = BatchDriver(operator, groups).process_groups(chunks, watermark)
             expected_state = state_of(groups, operator)
             packed = groups.pack()
             with opened(segments, directory, operator.run) as entries:
                 form_of(entries)  # asserts that there is one form
                 logged = LoggedRange(entries, FORMS[form])
-                processed = KeyRange(logged).process(operator, chunks, watermark)
+                processed = BatchDriver(operator, logged).process_groups(chunks, watermark)
                 assert shown(processed) == shown(expected)
                 assert state_of(logged, operator) == expected_state
                 status, other = logged.store().status, groups.status(packed)
@@ -150,7 +151,7 @@ def outputs_of_batch(
     with opened(segments, directory, run) as entries:
         key_range = LoggedRange(entries)
         groups = [(3, chunk) for chunk in chunks]
-        processed = KeyRange(key_range).process(Operator(job, run=run), groups, to_micros(at(reached)))
+        processed = BatchDriver(Operator(job, run=run), key_range).process_groups(groups, to_micros(at(reached)))
         key_range.store()
     return sum(len(values) for group in processed.values() for values in group.outputs.values())
 
@@ -173,7 +174,9 @@ def test_held_events_do_not_change_the_form_of_a_key_group(tmp_path: Path) -> No
         with opened(segments, tmp_path) as entries:
             key_range = LoggedRange(entries)
             limits = {"in": to_micros(at(-5))}
-            KeyRange(key_range).process(Operator(job), [(3, each) for each in events], to_micros(at(0)), limits)
+            BatchDriver(Operator(job), key_range).process_groups(
+                [(3, each) for each in events], to_micros(at(0)), limits
+            )
             written.append(key_range.store().counts.state_bytes_written)
     assert max(written[5:]) < 1.2 * min(written[5:])
 

@@ -15,8 +15,9 @@ from tests.spark.stores import MAINLY_LOG
 from amadou import BatchReport, Counts, Handler, Job, KeyedEvent, MemorySource, Subject, ValueSpec, hookimpl
 from amadou_runtime import start
 from amadou_runtime.command.describe import describe
+from amadou_runtime.core.batch_driver import BatchDriver
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.key_range import KeyRange, RangeStatus, StoredRange, StoreResult
+from amadou_runtime.core.key_range import RangeStatus, StoredRange, StoreResult
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.runs import large_state_warning
@@ -71,7 +72,7 @@ def process(stored: StoredRange, records: Iterable[int]) -> None:
     """Process records in a key range with one key group."""
     packed = Keying(JOB, "in", JOB.handler.key_event, 1).pack(list(records), 0)
     chunks = [(group, Chunk("in", b"", events)) for group, events in packed.events.items()]
-    KeyRange(stored).process(Operator(JOB), chunks, None)
+    BatchDriver(Operator(JOB), stored).process_groups(chunks, None)
 
 
 def test_a_range_on_the_log_counts_what_its_store_did(tmp_path: Path) -> None:

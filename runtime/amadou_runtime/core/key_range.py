@@ -1,16 +1,14 @@
 """Key ranges: for each range of key groups, Spark stores one state and makes one call per batch."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import attrs
 
 from amadou import Counts
 from amadou_runtime.core.dependencies import Held, all_held
-from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.key_group import GroupChanges, StoredGroup
-from amadou_runtime.core.operator import GroupBatch, GroupResult, Operator, ProcessedGroup, ReplayedGroup
+from amadou_runtime.core.operator import Operator, ProcessedGroup
 
 RANGES_PER_PARTITION: Final = {"groups": 8, "log": 2}
 """Number of key ranges per shuffle partition in a new checkpoint, by store. Spark makes one call, with the overhead of
@@ -124,79 +122,3 @@ class StoredRange(Protocol):
 
     def take(self, number: int, processed: ProcessedGroup) -> None:
         """Take the changes of a processed group."""
-
-    def replace(self, number: int, packed: bytes | None) -> None:
-        """Replace the state of a key group.
-
-        :param packed: the new state as one value; see `PackedGroup`. `None` for no state
-        """
-
-
-class KeyRange:
-    """The key groups of a range. Connects Spark's state with the operator core.
-
-    There are many key groups so that the subjects of one key group fit into the CPU cache while the key group
-    is processed. There are few ranges, since Spark needs a separate call for each range.
-
-    :param stored: the range in its store
-    """
-
-    def __init__(self, stored: StoredRange) -> None:
-        self._stored = stored
-
-    def process(
-        self,
-        operator: Operator,
-        events: Iterable[tuple[int, Chunk]],
-        watermark: int | None,
-        limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> dict[int, GroupResult]:
-        """Process one batch in the key groups that have events in the batch, and in those that must be processed even
-        without events.
-
-        :param events: the batch's events, as pairs of key group and chunk, in any order
-        :param watermark: see `GroupBatch`
-        :param limits: see `GroupBatch`
-        :returns: results by key group
-        """
-        by_group: dict[int, list[Chunk]] = {}
-        for group, chunk in events:
-            by_group.setdefault(group, []).append(chunk)
-        for group in self._stored.called(operator, watermark, limits):
-            by_group.setdefault(group, [])
-        return self._process_groups(
-            operator, {group: (chunks, watermark, limits) for group, chunks in sorted(by_group.items())}
-        )
-
-    def replay(
-        self,
-        operator: Operator,
-        again: Mapping[int, ReplayedGroup],
-        watermark: int | None,
-        limits: Mapping[str, int],
-    ) -> dict[int, GroupResult]:
-        """Replay dead letters in their key groups, before the batch's events are processed.
-
-        :param again: events, timers and calls to replay, by key group
-        """
-        return self._process_groups(
-            operator,
-            {group: (replayed.chunks, watermark, limits, replayed) for group, replayed in sorted(again.items())},
-        )
-
-    def _process_groups(self, operator: Operator, batches: Mapping[int, tuple[Any, ...]]) -> dict[int, GroupResult]:
-        """Process one batch in key groups.
-
-        :param batches: by key group, the fields of the `GroupBatch` after `stored`
-        """
-        operator.fetch(GroupBatch(self._stored.group(group), *given) for group, given in batches.items())
-        return {group: self._process_group(operator, group, *given) for group, given in batches.items()}
-
-    def _process_group(self, operator: Operator, group: int, *given: Any) -> GroupResult:
-        """Process one batch in a key group. The group's state is freed before the next group is loaded.
-
-        :param given: the fields of the `GroupBatch` after `stored`
-        """
-        processed = operator.process(GroupBatch(self._stored.group(group), *given))
-        self._stored.take(group, processed)
-        return GroupResult(processed.outputs, processed.counts, processed.calls)

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
-from amadou import Filtered, Job, KeyedEvent, Source, TableSource, check_ran, copied_if_possible
-from amadou.engine import FedSource, callbacks_of, check_key, pack
+from amadou import Counts, Filtered, Job, KeyedEvent, Source, TableSource, check_ran, copied_if_possible
+from amadou.engine import DEAD_LETTERS, FedSource, callbacks_of, check_key, pack
 from amadou.errors import (
     AmadouError,
     CallbackError,
@@ -24,13 +24,13 @@ from amadou.errors import (
 )
 from amadou.event_time import FIRST_TIME, LAST_TIME, from_micros, to_micros
 from amadou_runtime.core.combining import combiner_for
-from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
 from amadou_runtime.core.feeding import FedRecord, changed_events, fed_key_event, fed_value, without_turn
 from amadou_runtime.core.references import entry_event
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stopwatch import Stopwatch
+from amadou_runtime.core.tally import BatchTally
 from amadou_runtime.core.vectorized import Fallbacks, batch_keying
 from amadou_runtime.formats.failure import callback_error
 
@@ -177,7 +177,7 @@ class Keying:
         self._combines: int | Literal[False] | None = False
         self._is_dependent = any(each.dependent == source for each in job.dependencies)
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
-        self.samples = Samples() if self._letters is None else self._letters.samples
+        self._samples = Samples() if self._letters is None else self._letters.samples
         self.stopwatch = Stopwatch()
         """Measures the time that `key_event` takes."""
 
@@ -240,9 +240,25 @@ class Keying:
                 keyed = self._packed(*self._keyed(self._which_pack(failed), lambda events: events, now))
             return failed.of(keyed) if failed.found else keyed
 
-    def take_failures(self) -> Failures:
-        """Return the failures since the last call of this method, and reset them."""
-        return {} if self._letters is None else self._letters.take_failures()
+    def tally(self, keyed: KeyedRecords, records: int, partition: str, seconds: float) -> BatchTally:
+        """Return what was done since the last call of this method.
+
+        :param keyed: the result of `pack`
+        :param records: number of the records
+        :param partition: the partition of the records
+        :param seconds: the seconds that keying took
+        """
+        return BatchTally(
+            {DEAD_LETTERS: keyed.letters} if keyed.letters else {},
+            Counts(records={self._source: records} if records else {}, vectorized_fallbacks=keyed.fallbacks),
+            {"keying": seconds},
+            self.stopwatch.take(),
+            {"key_event": records} if records else {},
+            {} if keyed.newest is None else {self._source: {partition: keyed.newest}},
+            {} if keyed.oldest is None else {self._source: keyed.oldest},
+            {} if self._letters is None else self._letters.take_failures(),
+            self._samples.take(),
+        )
 
     def _which_pack(self, failed: "_Failed") -> Iterator[Any]:
         """Yield what `key_event` returned for the records whose events can be packed. The others have failed."""

@@ -18,13 +18,13 @@ from amadou.engine import (
     batch_of,
     callbacks_of,
     keyed_events,
+    sum_counts,
     unpack,
 )
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
 from amadou_runtime.core.combining import COMBINED
-from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dependencies import Decision, Held, evaluate, held_counts
 from amadou_runtime.core.events import Chunk, Run
 from amadou_runtime.core.expiry import expired_keys, remove_expired
@@ -37,6 +37,7 @@ from amadou_runtime.core.late_events import LateEvents
 from amadou_runtime.core.lookups import Lookups, Needed
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.references import ReferenceTable
+from amadou_runtime.core.tally import BatchTally, together
 from amadou_runtime.core.vectorized import Fallbacks, vectorized_component
 from amadou_runtime.formats.failure import callback_error
 from amadou_runtime.jobs.ports import port_codec
@@ -118,12 +119,15 @@ class GroupBatch(NamedTuple):
         return [unpack(chunk.events) for chunk in self.chunks if chunk.order == COMBINED]
 
 
+_NO_RESULT = GroupResult({}, Counts(), {})
+
+
 class Evaluation(NamedTuple):
-    """The result of evaluating a job's dependencies in a batch. For `outputs` and `calls`, see `ProcessedGroup`."""
+    """The result of evaluating a job's dependencies in a batch."""
 
     decision: Decision
-    outputs: dict[str, list[Any]]
-    calls: dict[str, int]
+    result: GroupResult = _NO_RESULT
+    """What the handler did for changes, without a key group."""
 
 
 class Operator:
@@ -160,11 +164,17 @@ class Operator:
         self.before_end: BeforeEnd | None = None
         """See `Watermark.before_end`."""
 
-    def begin(self, references: Mapping[str, ReferenceTable]) -> None:
-        """Begin a batch.
+    def begin(self, references: Mapping[str, ReferenceTable], now: int, before_end: BeforeEnd | None = None) -> None:
+        """Begin a part of a batch. What an earlier part did, if it failed, is forgotten.
 
-        :param references: the job's references in the batch, by name
+        :param references: the job's references in the batch, by name; the same object in all parts of a batch
+        :param now: the clock time in microseconds
+        :param before_end: see `Watermark.before_end`
         """
+        self.tally(())
+        self.before_end, self.lookups.now = before_end, now
+        if references is self.references:
+            return
         self.references = references
         is_notified = self._callbacks.on_reference_changed is not None
         self.changed_references = [
@@ -181,10 +191,21 @@ class Operator:
         """Call the handler's `close`."""
         self._callbacks.close()
 
-    def take_failures(self) -> Failures:
-        """Return the failures since the last call of this method, and reset them."""
-        letters = self._callbacks.letters
-        return {} if letters is None else letters.take_failures()
+    def tally(self, results: Iterable["GroupResult"]) -> BatchTally:
+        """Return what was done since `begin`, or since the last call of this method.
+
+        :param results: the results of the key groups that were processed, and that of `evaluate`
+        """
+        of_lookups = GroupResult({}, Counts(counters=self.lookups.take_counters()), self.lookups.take_calls())
+        given, letters = [*results, of_lookups], self._callbacks.letters
+        return BatchTally(
+            together(result.outputs for result in given),
+            Counts.total([result.counts for result in given]),
+            callback_seconds=self.stopwatch.take(),
+            callback_calls=sum_counts(result.calls for result in given),
+            failures={} if letters is None else letters.take_failures(),
+            samples=self.samples.take(),
+        )
 
     def evaluate(
         self,
@@ -193,19 +214,22 @@ class Operator:
         oldest: Mapping[str, int],
         number: int,
         watermark: int | None,
+        *,
+        notifies: bool = True,
     ) -> Evaluation:
-        """Decide which sources are down, and call the handler for each change. The engine must call this method only
-        once per batch, in a single process.
+        """Decide which sources are down.
 
         :param dependency_state: the `Decision.state` of the previous batch; for `newest`, `oldest` and `number`, see
             `evaluate` in `core.dependencies`
+        :param notifies: `True` to call the handler for each change, in one part of the batch
         :raises CallbackError: a callback failed; the entire batch is discarded
         """
+        decision = evaluate(self._job, dependency_state, newest, oldest, number)
+        if not decision.changes or not notifies:
+            return Evaluation(decision)
         batch = self._batch(KeyGroup(NotStored()), watermark, ())
         calls: dict[str, int] = {}
-
         with callbacks_of(self._job.handler):
-            decision = evaluate(self._job, dependency_state, newest, oldest, number)
             for change in decision.changes:
                 callback = DOWN if change.is_down else RECOVERED
                 subject = KeylessSubject(batch, callback)
@@ -218,7 +242,7 @@ class Operator:
                 except Exception as error:
                     raise self._callbacks.failed(error, callback, batch, change.source, None, change)
                 self.stopwatch.turn()
-        return Evaluation(decision, _outputs(batch), calls)
+        return Evaluation(decision, GroupResult(_outputs(batch), Counts(), calls))
 
     def fetch(self, groups: Iterable[GroupBatch]) -> None:
         """Fetch the answers of lookups that the events of key groups need, before the groups are processed.
@@ -538,15 +562,3 @@ class Operator:
 
 def _outputs(batch: Batch) -> dict[str, list[Any]]:
     return {name: port.encoded_values for name, port in batch.outputs.items() if port.encoded_values}
-
-
-def together(outputs: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Merge mappings of outputs by port into one. Each port's outputs stay in the order of the mappings."""
-    given = [each for each in outputs if each]
-    if len(given) == 1:
-        return dict(given[0])
-    merged: dict[str, list[Any]] = {}
-    for each in given:
-        for port, encoded_values in each.items():
-            merged.setdefault(port, []).extend(encoded_values)
-    return merged

@@ -1,31 +1,24 @@
 """Reads the tables that are sources of references (`semantics.md` 37 e)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amadou import TableSource
-from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.references import ReferenceTable, updates_of
-from amadou_runtime.core.samples import Samples
+from amadou_runtime.core.tally import BatchTally
 
 
 class TableRead(NamedTuple):
     """The result of reading a table source.
 
     :param table: the reference with the rows
-    :param letters: encoded dead letters of rows that could not be keyed
-    :param calls: number of calls of `key_event`, if there are such rows. Calls and failures have the name of the table,
-        so that the limit on dead letters applies to it alone
-    :param failures: the failures of these rows
-    :param samples: a few of these dead letters
+    :param tally: the dead letters of rows that could not be keyed. Calls and failures have the name of the table, so
+        that the limit on dead letters applies to it alone
     """
 
     table: ReferenceTable
-    letters: list[Any]
-    calls: dict[str, int]
-    failures: Failures
-    samples: Samples
+    tally: BatchTally
 
 
 class TableReader:
@@ -60,7 +53,9 @@ class TableReader:
         updates = (updates_of([Chunk("", b"", events)]) for events in keyed.events.values())
         rows = {key: packed for update in updates for key, _, packed in update}
         changed = table.changed(table.replaced_by(rows, now, removes=not self._failed), now)
-        failed = keying.take_failures()
-        calls = {self._callback: len(new)} if failed else {}
-        failures = {self._callback: failed["key_event"]} if failed else {}
-        return TableRead(changed, keyed.letters, calls, failures, keying.samples.take())
+        tally = keying.tally(keyed, len(new), "", 0.0)
+        failures = {self._callback: tally.failures["key_event"]} if tally.failures else {}
+        calls = {self._callback: len(new)} if failures else {}
+        return TableRead(
+            changed, BatchTally(tally.outputs, callback_calls=calls, failures=failures, samples=tally.samples)
+        )

@@ -8,18 +8,20 @@ from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
-from amadou import Counts, Job
-from amadou.engine import DEAD_LETTERS, BeforeEnd, sum_counts
-from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
-from amadou_runtime.core.dependencies import check_held
+from amadou import Job
+from amadou.engine import DEAD_LETTERS, BeforeEnd
+from amadou_runtime.core.batch_driver import BatchDriver, BatchInput
+from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.dependencies import Decision, check_held
 from amadou_runtime.core.events import FED, Chunk
-from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
-from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
+from amadou_runtime.core.key_group import StoredGroup
+from amadou_runtime.core.keying import Keying, key_event_of
+from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.core.references import ReferenceTable, new_tables, notifies_keys, with_updates
-from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.table_reader import TableRead, TableReader
+from amadou_runtime.core.tally import BatchTally
 from amadou_runtime.core.vectorized import handler_for
-from amadou_runtime.core.watermark import Newest, newest_of
+from amadou_runtime.core.watermark import newest_of
 from amadou_runtime.store.memory import EmbeddedState, GroupState
 
 BatchRecords: TypeAlias = Mapping[str, Iterable[tuple[str, Iterable[Any]]]]
@@ -44,23 +46,35 @@ def _without_garbage_collection() -> Iterator[None]:
 class BatchResult(NamedTuple):
     """The result of a batch."""
 
-    counts: Counts
-    outputs: dict[str, list[Any]]
-    """The encoded values, by port."""
+    tally: BatchTally
     processed: ProcessedGroup
-    evaluation: Evaluation
-    samples: Samples
-    newest: Newest
-    """The newest event times in the batch, by source and partition."""
+    decision: Decision
     letters: list[Any]
     """Encoded dead letters for records that could not be keyed."""
     letter_count: LetterCount
     """Counts of callback calls and failures after the batch."""
     references: Mapping[str, ReferenceTable]
     """The references in the batch, by name."""
-    stage_seconds: dict[str, float]
-    callback_seconds: dict[str, float]
-    callback_calls: dict[str, int]
+
+
+class _OnlyGroup:
+    """The only key group of the engine as a range; see `StoredRange`. Its changes are stored with the batch.
+
+    :ivar processed: the group after the batch
+    """
+
+    def __init__(self, state: GroupState) -> None:
+        self._state = state
+        self.processed: ProcessedGroup | None = None
+
+    def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> Iterable[int]:
+        return (0,)
+
+    def group(self, number: int) -> StoredGroup:
+        return self._state.stored()
+
+    def take(self, number: int, processed: ProcessedGroup) -> None:
+        self.processed = processed
 
 
 class Embedded:
@@ -119,74 +133,46 @@ class Embedded:
         :raises TooManyDeadLettersError: more calls failed than `max_dead_letters` allows
         :raises TooManyHeldError: more events are held than `DependsOn` allows
         """
-        chunks, updates, letters = list[Chunk](), list[Chunk](), list[Any]()
-        counts: list[Counts] = []
-        newest: Newest = {}
-        oldest: dict[str, int] = {}
-        stages = {"keying": 0.0, "processing": 0.0}
-        self._operator.take_failures()  # discards those of a batch that was not completed
-        self._operator.samples.take()
-        failures: list[Failures] = []
-        samples = Samples()
         tables, self._read = self._read, []
+        tally = BatchTally(stage_seconds={"keying": 0.0})
         for read in tables:
-            letters += read.letters
-            failures.append(read.failures)
-            samples.merge(read.samples)
+            tally.merge(read.tally)
+        chunks, updates = list[tuple[int, Chunk]](), list[Chunk]()
         for source in self._keying:
             for order, (partition, stretch) in enumerate(records.get(source, ())):
-                packed, count, seconds = self._packed(source, stretch, now)
-                failures.append(self._keying[source].take_failures())
-                samples.merge(self._keying[source].samples.take())
-                if count:
-                    counts.append(Counts(records={source: count}, vectorized_fallbacks=packed.fallbacks))
-                stages["keying"] += seconds
-                letters += packed.letters
+                events, of_stretch = self._keyed(source, partition, list(stretch), now)
+                tally.merge(of_stretch)
                 place = FED if source in self._job.fed_sources else order.to_bytes(8, "big")
-                of_source = updates if source in self._job.reference_sources else chunks
-                of_source += [Chunk(source, place, events) for events in packed.events.values()]
-                if packed.newest is not None:
-                    of = newest.setdefault(source, {})
-                    of[partition] = max(packed.newest, of.get(partition, packed.newest))
-                if packed.oldest is not None:
-                    oldest[source] = min(packed.oldest, oldest.get(source, packed.oldest))
+                found = [Chunk(source, place, packed) for packed in events.values()]
+                if source in self._job.reference_sources:
+                    updates += found
+                else:
+                    chunks += [(0, chunk) for chunk in found]
+        letters = tally.outputs.get(DEAD_LETTERS, [])
         began = perf_counter()
         references = with_updates(self._job, self.references, updates)
-        self._operator.begin(references)
-        self._operator.before_end, self._operator.lookups.now = before_end, now
-        evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
-        decision = evaluation.decision
-        given = GroupBatch(self.state.stored(), chunks, watermark, decision.limits)
-        self._operator.fetch([given])
-        processed = self._operator.process(given._replace(stored=self.state.stored()))
-        check_held(self._job, processed.held, decision.down)
-        stages["processing"] = perf_counter() - began
-        lookups = self._operator.lookups
-        total = Counts.total([*counts, processed.counts, Counts(counters=lookups.take_counters())])
-        keyed = {"key_event": sum(total.records.values())} if total.records else {}
-        calls = sum_counts(
-            (keyed, *(read.calls for read in tables), evaluation.calls, lookups.take_calls(), processed.calls)
+        group = _OnlyGroup(self.state)
+        of_group, decision = BatchDriver(self._operator, group).process(
+            BatchInput(
+                chunks,
+                watermark,
+                now,
+                number,
+                references,
+                newest=newest_of(tally.newest),
+                oldest=tally.oldest,
+                dependency_state=dependency_state,
+                before_end=before_end,
+            )
         )
-        samples.merge(self._operator.samples.take())
-        failed = all_failures((*failures, self._operator.take_failures()))
-        watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
-        seconds_by_callback = sum_counts(watch.take() for watch in watches)
-        outputs = together(({DEAD_LETTERS: letters} if letters else {}, evaluation.outputs, processed.outputs))
-        written = {port: len(values) for port, values in outputs.items() if port in self._job.sinks}
-        return BatchResult(
-            attrs.evolve(total, outputs=written),
-            outputs,
-            processed,
-            evaluation,
-            samples,
-            newest,
-            letters,
-            self.letters.then(self._job, calls, failed),
-            references,
-            stages,
-            seconds_by_callback,
-            calls,
-        )
+        assert group.processed is not None
+        check_held(self._job, group.processed.held, decision.down)
+        tally.merge(of_group)
+        tally.stage_seconds["processing"] = perf_counter() - began
+        written = {port: len(values) for port, values in tally.outputs.items() if port in self._job.sinks}
+        tally.counts = attrs.evolve(tally.counts, outputs=written)
+        count = self.letters.then(self._job, tally.callback_calls, tally.failures)
+        return BatchResult(tally, group.processed, decision, letters, count, references)
 
     def read_tables(self, now: int) -> None:
         """Read the tables that are sources of references.
@@ -202,26 +188,27 @@ class Embedded:
             if not notifies_keys(self._job):
                 read.table.merge()
 
-    def store(self, result: BatchResult) -> BatchResult:
-        """Store the state after a batch. Return the result with the counts of the state."""
+    def store(self, result: BatchResult) -> None:
+        """Store the state after a batch, and add its counts to the result."""
         written = self.state.take(result.processed)
         self.letters = result.letter_count
         self.references |= result.references
         for table in result.references.values():
             table.merge()
-        counts = attrs.evolve(
-            result.counts,
+        result.tally.counts = attrs.evolve(
+            result.tally.counts,
             state_bytes_written=written,
             state_entries=self.state.entries,
             state_bytes=self.state.size,
         )
-        return result._replace(counts=counts)
 
-    def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[KeyedRecords, int, float]:
-        """Return a source's keyed records, the number of records, and the seconds that keying took."""
-        read = list(records)
-        began = perf_counter()
-        return self._keying[source].pack(read, now), len(read), perf_counter() - began
+    def _keyed(
+        self, source: str, partition: str, records: list[Any], now: int
+    ) -> tuple[Mapping[int, bytes], BatchTally]:
+        """Return the packed events of a source's records, and what keying them did."""
+        keying, began = self._keying[source], perf_counter()
+        keyed = keying.pack(records, now)
+        return keyed.events, keying.tally(keyed, len(records), partition, perf_counter() - began)
 
     def close(self) -> None:
         """Call the handler's `close`."""

@@ -99,7 +99,8 @@ def _completed_batch(
                     stage.engine.read_tables(clock_time())
         results = process_batch(stages, records, clock_time(), number)
         committing = {
-            name: write_outputs(stage.job, run, number, results[name].outputs, name) for name, stage in stages.items()
+            name: write_outputs(stage.job, run, number, results[name].tally.outputs, name)
+            for name, stage in stages.items()
         }
     except AmadouError as error:
         hooks.batch_failed(failed_batch(number, error, began))
@@ -132,25 +133,26 @@ class EmbeddedStage:
         :param began: result of `time.monotonic` at the beginning of the batch
         :param committing: result of `write_outputs`
         """
-        result, watermark = self.engine.store(result), self.progress.watermark
-        log_changes(self.job, result.evaluation.decision.changes)
+        self.engine.store(result)
+        tally, decision, watermark = result.tally, result.decision, self.progress.watermark
+        log_changes(self.job, decision.changes)
         now = clock_time()
-        watermark.observe(result.newest, now)
+        watermark.observe(tally.newest, now)
         watermark.hold(result.processed.held)
-        self.progress.dependency_state = result.evaluation.decision.state
+        self.progress.dependency_state = decision.state
         report = BatchReport(
             number,
-            result.counts,
+            tally.counts,
             None if watermark.current is None else from_micros(watermark.current),
             time.monotonic() - began,
             from_micros(now),
-            {**result.stage_seconds, **committing},
-            result.callback_seconds,
-            result.callback_calls,
-            downs(self.job, result.evaluation.decision.down),
+            {**tally.stage_seconds, **committing},
+            tally.callback_seconds,
+            tally.callback_calls,
+            downs(self.job, decision.down),
             watermark.reports(now),
-            result.samples.dead_letters,
-            result.samples.late_events,
+            tally.samples.dead_letters,
+            tally.samples.late_events,
         )
         self._warning.look(report)
         return report
@@ -166,7 +168,7 @@ def process_batch(
     results: dict[str, BatchResult] = {}
     for name, stage in stages.items():
         watermark = stage.progress.watermark.follow(now)
-        fed = fed_by(stage.job, {of: result.outputs for of, result in results.items()})
+        fed = fed_by(stage.job, {of: result.tally.outputs for of, result in results.items()})
         given = {**records.get(name, {}), **{source: [("", each)] for source, each in fed.items()}}
         with errors_of_stage(name):
             progress = stage.progress

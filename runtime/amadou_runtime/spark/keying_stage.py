@@ -7,8 +7,6 @@ from typing import Any
 
 import attrs
 
-from amadou import Counts
-from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError
 from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.dependencies import watched
@@ -119,19 +117,8 @@ class Rows:
             for number in range_numbers(self._payload.ranges):
                 self.add(number, mark)
         now = perf_counter()
-        report = Summary(
-            outputs={DEAD_LETTERS: packed.letters} if packed.letters else {},
-            counts=Counts(records={source: len(records)}, vectorized_fallbacks=packed.fallbacks),
-            stage_seconds={"keying": now - self._began},
-            callback_seconds=keying.stopwatch.take(),
-            callback_calls={"key_event": len(records)},
-            newest={} if packed.newest is None else {source: {partition: packed.newest}},
-            oldest={} if packed.oldest is None else {source: packed.oldest},
-            failures=keying.take_failures(),
-            samples=keying.samples.take(),
-            updates=updates,
-            letters=packed.letters if worker.is_of_test_run else [],
-        )
+        tally = keying.tally(packed, len(records), partition, now - self._began)
+        report = Summary.of(tally, updates=updates, letters=packed.letters if worker.is_of_test_run else [])
         self._began = now
         self.add(REPORT_RANGE, report.pack())
 

@@ -89,11 +89,12 @@ class _Writing:
 
     def add(self, results: Summary) -> None:
         """Merge results, and write their outputs."""
+        outputs, results.outputs = results.outputs, {}
         self.summary.merge(results)
         if self.summary.error is not None:
             return
         began = perf_counter()
-        for port, encoded_values in results.outputs.items():
+        for port, encoded_values in outputs.items():
             if port not in self._writers:
                 self._writers[port] = self._open(port)
             self._writers[port].write(encoded_values)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from amadou import Job
-from amadou.engine import DEAD_LETTERS, clock_time
+from amadou.engine import clock_time
 from amadou.errors import CheckpointError, SourceError
 from amadou.event_time import END_OF_TIME, MICROSECOND
 from amadou.text import qualified
@@ -179,10 +179,8 @@ class StageReferences:
         self._due[source] = END_OF_TIME if refresh is None else now + refresh // MICROSECOND
         if read.table.changes:
             self._store_changes(name, number, _ROWS, read.table)
-        if read.letters:
-            outputs = {DEAD_LETTERS: read.letters}
-            letters = Summary(outputs, callback_calls=read.calls, failures=read.failures, samples=read.samples)
-            path, packed = f"{self._paths[name]}/{number}-{_LETTERS}", letters.pack()
+        if read.tally.outputs:
+            path, packed = f"{self._paths[name]}/{number}-{_LETTERS}", Summary.of(read.tally).pack()
             _write(self._files, path, packed)
             self._send_letters(name, number, path, packed)
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import attrs
 
-from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError, CheckpointError
 from amadou_runtime.core.events import Chunk, pack_events, without_turns
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.feeding import replayed_record
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.operator import ReplayedGroup
+from amadou_runtime.core.tally import BatchTally
 from amadou_runtime.formats.compressed import pack_compressed
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.runs.files import Files, checkpoint_files
@@ -108,7 +108,7 @@ class ReplayStage:
 
     def _add(self, worker: Worker, time: BatchTime, rows: Rows, letters: list[ReplayedLetter], order: bytes) -> None:
         by_range: dict[int, dict[int, ReplayedGroup]] = {}
-        failed: list[Any] = []
+        keyed = BatchTally()
         updates: list[Any] = []
         groups, ranges = self.payload.groups, self.payload.ranges
 
@@ -126,7 +126,7 @@ class ReplayStage:
             else:
                 is_fed = source in worker.job.fed_sources
                 packed = worker.keying[source].pack([replayed_record(*content) if is_fed else content], time.now)
-                failed += packed.letters
+                keyed.merge(worker.keying[source].tally(packed, 1, "", 0.0))
                 given = {group: without_turns(events) if is_fed else events for group, events in packed.events.items()}
                 if source in worker.job.reference_sources:
                     updates += rows.add_updates(source, at, given.values())
@@ -136,6 +136,8 @@ class ReplayStage:
         for position, by_group in by_range.items():
             again = {group: [list(map(list, part)) for part in replayed] for group, replayed in by_group.items()}
             rows.add(range_numbers(ranges)[position], pack_compressed([None, order, again]))
-        if failed or updates:
-            outputs = {DEAD_LETTERS: failed} if failed else {}
-            rows.add(REPORT_RANGE, Summary(outputs=outputs, updates=updates).pack())
+        if keyed.outputs or updates:  # replayed records are neither new ones, nor do they advance the watermark
+            failed = BatchTally(
+                keyed.outputs, callback_calls=keyed.callback_calls, failures=keyed.failures, samples=keyed.samples
+            )
+            rows.add(REPORT_RANGE, Summary.of(failed, updates=updates).pack())

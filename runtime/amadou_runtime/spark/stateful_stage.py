@@ -10,15 +10,13 @@ from typing import Any, Protocol
 
 import attrs
 
-from amadou import Counts
-from amadou.engine import sum_counts
 from amadou.errors import AmadouError
-from amadou_runtime.core.dependencies import evaluate
+from amadou_runtime.core.batch_driver import BatchDriver, BatchInput
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.key_range import KeyRange, StoredRange, StoreResult
-from amadou_runtime.core.operator import Evaluation, ReplayedGroup, together
+from amadou_runtime.core.key_range import StoredRange, StoreResult
+from amadou_runtime.core.operator import ReplayedGroup
 from amadou_runtime.formats.compressed import unpack_compressed
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
@@ -105,43 +103,28 @@ class StatefulStage:
         return summary
 
     def _batch(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
-        key_range = KeyRange(stored)
         time = BatchTime.of_task(self.payload.stage)
-        worker.operator.before_end, worker.operator.lookups.now = time.before_end, time.now
-        worker.operator.take_failures()  # workers are reused, and a failed batch leaves its failures and times here
-        worker.operator.samples.take()
-        worker.operator.stopwatch.take()
         chunks, newest, oldest, again = _unpacked(packed)
-        if worker.job.references:
+        references = worker.operator.references
+        if worker.job.references:  # they are the same for all key ranges of the batch
             updates = [chunk for group, chunk in chunks if group == REFERENCE_GROUP]
             chunks = [each for each in chunks if each[0] != REFERENCE_GROUP]
             references = worker.references.in_batch(time, updates)
-            if references is not worker.operator.references:  # they are the same for all key ranges of the batch
-                worker.operator.begin(references)
-        evaluation = self._evaluate(worker, time, newest, oldest, number)
-        limits = evaluation.decision.limits
-        replayed = key_range.replay(worker.operator, again, time.watermark, limits)
-        processed = key_range.process(worker.operator, chunks, time.watermark, limits)
-        given = [*replayed.values(), *processed.values()]
-        counters = Counts(counters=worker.operator.lookups.take_counters())
-        return Summary(
-            outputs=together((evaluation.outputs, *(processed.outputs for processed in given))),
-            counts=Counts.total([counters, *(processed.counts for processed in given)]),
-            callback_seconds=worker.operator.stopwatch.take(),
-            callback_calls=sum_counts(
-                (evaluation.calls, worker.operator.lookups.take_calls(), *(processed.calls for processed in given))
-            ),
-            failures=worker.operator.take_failures(),
-            samples=worker.operator.samples.take(),
+        given = BatchInput(
+            chunks,
+            time.watermark,
+            time.now,
+            time.reported,
+            references,
+            again,
+            newest,
+            oldest,
+            time.dependency_state,
+            time.before_end,
+            is_first=number == range_numbers(self.payload.ranges)[0],
         )
-
-    def _evaluate(
-        self, worker: Worker, time: BatchTime, newest: dict[str, int], oldest: dict[str, int], number: int
-    ) -> Evaluation:
-        """Determine which sources are down. All key ranges do this, but only the first range calls the handler."""
-        if number == range_numbers(self.payload.ranges)[0]:
-            return worker.operator.evaluate(time.dependency_state, newest, oldest, time.reported, time.watermark)
-        return Evaluation(evaluate(worker.job, time.dependency_state, newest, oldest, time.reported), {}, {})
+        tally, _ = BatchDriver(worker.operator, stored).process(given)
+        return Summary.of(tally)
 
 
 def results_of(rows: Iterable[tuple[int, bytes]]) -> Any:

@@ -6,35 +6,24 @@ from typing import Any
 import attrs
 
 from amadou import Counts
-from amadou.engine import sum_counts
 from amadou.errors import AmadouError, CallbackError, RunError
-from amadou_runtime.core.dead_letter_limit import Failures, all_failures
 from amadou_runtime.core.key_range import RangeStatus, StoreResult
 from amadou_runtime.core.samples import Samples
-from amadou_runtime.core.watermark import Newest
+from amadou_runtime.core.tally import BatchTally
 from amadou_runtime.formats.compressed import pack_compressed, unpack_compressed
 
 
 @attrs.define
-class Summary:
-    """Results of a stage in a part of a batch, or in the entire batch."""
+class Summary(BatchTally):
+    """Results of a stage in a part of a batch, or in the entire batch. In `counts`, current totals, such as the number
+    of keys, are missing: they are in `ranges`.
+    """
 
-    outputs: dict[str, list[Any]] = attrs.field(factory=dict)
-    """Encoded values by port, for the output stage."""
     parts: dict[str, list[Any]] = attrs.field(factory=dict)
     """Results of the writers' `finish` by port. Each result is a pair of the part's name and the returned value."""
-    counts: Counts = attrs.field(factory=Counts)
-    """The batch's counts. Current totals, such as the number of keys, are in `ranges` instead."""
-    stage_seconds: dict[str, float] = attrs.field(factory=dict)
-    callback_seconds: dict[str, float] = attrs.field(factory=dict)
-    callback_calls: dict[str, int] = attrs.field(factory=dict)
     ranges: dict[int, RangeStatus] = attrs.field(factory=dict)
     """Status of each processed key range after the batch."""
     error: dict[str, Any] | None = None
-    newest: Newest = attrs.field(factory=dict)
-    oldest: dict[str, int] = attrs.field(factory=dict)
-    failures: Failures = attrs.field(factory=dict)
-    samples: Samples = attrs.field(factory=Samples)
     updates: list[Any] = attrs.field(factory=list)
     """Updates of references, as the fields of chunks."""
     letters: list[Any] = attrs.field(factory=list)
@@ -44,6 +33,11 @@ class Summary:
     states: dict[int, bytes | None] = attrs.field(factory=dict)
     stage: str = ""
     """The stage's name; empty in a job with one handler. Set when the outputs have been written."""
+
+    @classmethod
+    def of(cls, tally: BatchTally, **more: Any) -> "Summary":
+        """Return a summary of what a part of a batch did."""
+        return cls(**attrs.asdict(tally, recurse=False), **more)
 
     def pack(self) -> bytes:
         """Pack the summary into a result row."""
@@ -69,24 +63,15 @@ class Summary:
         if result.rebuild_seconds:
             self.stage_seconds["rebuilding"] = result.rebuild_seconds
 
-    def merge(self, other: "Summary") -> None:
-        """Add other results of the same batch to this summary. Outputs are not added."""
+    def merge(self, other: BatchTally) -> None:
+        """Add other results of the same batch."""
+        BatchTally.merge(self, other)
+        if not isinstance(other, Summary):
+            return
         for port, parts in other.parts.items():
             self.parts[port] = sorted([*self.parts.get(port, []), *parts])
-        self.counts = Counts.total((self.counts, other.counts))
-        self.stage_seconds = sum_counts((self.stage_seconds, other.stage_seconds))
-        self.callback_seconds = sum_counts((self.callback_seconds, other.callback_seconds))
-        self.callback_calls = sum_counts((self.callback_calls, other.callback_calls))
         self.ranges |= other.ranges
         self.error = self.error or other.error
-        for source, by_partition in other.newest.items():
-            newest = self.newest.setdefault(source, {})
-            for partition, micros in by_partition.items():
-                newest[partition] = max(micros, newest.get(partition, micros))
-        for source, oldest in other.oldest.items():
-            self.oldest[source] = min(oldest, self.oldest.get(source, oldest))
-        self.failures = all_failures((self.failures, other.failures))
-        self.samples.merge(other.samples)
         self.updates += other.updates
         self.letters += other.letters
         self.trace += other.trace

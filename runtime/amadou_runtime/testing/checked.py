@@ -97,7 +97,7 @@ class CheckedOperator(Operator):
         if in_runs is None or component is None or given.again is not None:
             return self.per_event(given)
         in_runs.run = self.run
-        in_runs.begin(self.references)
+        in_runs.begin(self.references, self.lookups.now, self.before_end)
         before, stored = self._state_before(given, component)
         reference = _outcome(lambda: self.per_event(given))
         vectorized = _outcome(lambda: in_runs.vectorized(component, given._replace(stored=stored)))

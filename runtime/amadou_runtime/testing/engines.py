@@ -182,7 +182,7 @@ class EmbeddedEngine:
             self._engines[name].trace.take()
             self._engines[name].begin(batch.run)
             self._engines[name].letters = batch.letter_count
-            fed = fed_by(self._stages[name], {of: result.outputs for of, result in results.items()})
+            fed = fed_by(self._stages[name], {of: result.tally.outputs for of, result in results.items()})
             with errors_of_stage(name):
                 results[name] = self._engines[name].process_scripted(batch, fed)
         return results
@@ -192,12 +192,12 @@ class EmbeddedEngine:
         engine.store(result)
         return ScriptedResult(
             result.letters,
-            result.counts.counters,
-            result.counts.dropped,
+            result.tally.counts.counters,
+            result.tally.counts.dropped,
             engine.trace.take(),
-            result.newest,
+            result.tally.newest,
             result.processed.held,
-            result.evaluation.decision.state,
+            result.decision.state,
             engine.letters,
             {reference: table.to_bytes() for reference, table in engine.references.items()},
         )

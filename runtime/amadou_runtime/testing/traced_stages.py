@@ -136,7 +136,7 @@ class TracedRange:
     def __init__(self, stored: StoredRange, run: str) -> None:
         self._stored = stored
         self._run = run
-        self.group, self.take, self.replace = stored.group, stored.take, stored.replace
+        self.group, self.take = stored.group, stored.take
 
     def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> list[int]:
         called = list(self._stored.called(operator, watermark, limits))
@@ -164,7 +164,7 @@ class TracedStatefulStage(StatefulStage):
         if begin is None:  # the batch has already failed; only the range's timeout caused this call
             return Summary()
         run, crash_after, put, references = unpack_compressed(begin[len(_BEGIN) :])
-        stored = state.load(run)
+        stored: Any = state.load(run)
         if isinstance(stored, LoggedRange) and self.forms is not None:
             stored.forms = self.forms
         if put is not None:
