@@ -8,7 +8,8 @@ import attrs
 from amadou import Counts
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import StoreResult
-from amadou_runtime.spark.stateful_stage import RESULT, Stage
+from amadou_runtime.spark.rows import RESULT
+from amadou_runtime.spark.stateful_stage import Stage
 from amadou_runtime.spark.timeouts import set_timeout
 from amadou_runtime.spark.worker_end import end_with_spark
 from amadou_runtime.store.packed_range import PackedRange

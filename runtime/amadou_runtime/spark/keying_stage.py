@@ -8,27 +8,18 @@ from typing import Any
 import attrs
 
 from amadou.errors import AmadouError
-from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.dependencies import watched
-from amadou_runtime.formats.compressed import pack_compressed
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.payload import Payload, Worker
+from amadou_runtime.spark.rows import Combined, Events, Mark, RangeRow, Update, packed, report_row
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, packed_error
 from amadou_runtime.spark.timeouts import batch_event_time
 from amadou_runtime.spark.worker_end import end_with_spark
 
-KEYED = "range int, event_time timestamp, chunk binary"
-"""Columns of the keying stage's output. Only Spark uses the event time; see `timeouts`."""
-
-REFERENCE_GROUP = -1
-"""Key group of updates of references, which every key range gets."""
 BLOCK = 100_000
 """Maximum number of records in a block. The events of a block are packed into at most one row per key range."""
-REPORT_RANGE = -1
-"""Range number of rows with a packed `Summary` of the stage that these rows go to. The stateful stage passes these rows
-on to the output stage."""
 
 
 @attrs.frozen
@@ -98,52 +89,54 @@ class Rows:
         self._event_time = batch_event_time(time.number)
         self._columns: tuple[list[Any], ...] = ([], [], [])
 
-    def add(self, number: int, chunk: bytes) -> None:
-        for column, cell in zip(self._columns, (number, self._event_time, chunk), strict=True):
+    def add(self, number: int, content: bytes) -> None:
+        for column, cell in zip(self._columns, (number, self._event_time, content), strict=True):
             column.append(cell)
+
+    def add_to_all(self, row: RangeRow) -> None:
+        """Add a row for each key range."""
+        content = packed(row)
+        for number in range_numbers(self._payload.ranges):
+            self.add(number, content)
 
     def add_events(self, source: str, partition: str, ordering: bytes, records: list[Any], worker: Worker) -> None:
         """Key records, and add rows with the resulting events and a report."""
         keying = worker.keying[source]
-        packed = keying.pack_combined(records, self._now, self._watermark)
+        keyed = keying.pack_combined(records, self._now, self._watermark)
         updates: list[Any] = []
         if source in worker.job.reference_sources:
-            updates = self.add_updates(source, ordering, packed.events.values())
+            updates = self.add_updates(source, ordering, keyed.events.values())
         else:
-            self._add_groups(source, ordering, packed.events)
-            self._add_groups(source, COMBINED, packed.combined)
-        if packed.newest is not None and source in watched(worker.job):
-            mark = pack_compressed([source, packed.newest, packed.oldest])
-            for number in range_numbers(self._payload.ranges):
-                self.add(number, mark)
+            for number, events in self._by_range(keyed.events):
+                self.add(number, packed(Events(source, ordering, events)))
+            for number, events in self._by_range(keyed.combined):
+                self.add(number, packed(Combined(source, events)))
+        if keyed.newest is not None and source in watched(worker.job):
+            self.add_to_all(Mark(source, keyed.newest, keyed.oldest))
         now = perf_counter()
-        tally = keying.tally(packed, len(records), partition, now - self._began)
-        report = Summary.of(tally, updates=updates, letters=packed.letters if worker.is_of_test_run else [])
+        tally = keying.tally(keyed, len(records), partition, now - self._began)
+        report = Summary.of(tally, updates=updates, letters=keyed.letters if worker.is_of_test_run else [])
         self._began = now
-        self.add(REPORT_RANGE, report.pack())
+        self.add(*report_row(report.pack()))
 
     def add_updates(self, source: str, ordering: bytes, updates: Iterable[bytes]) -> list[Any]:
         """Add rows with updates of a reference for all key ranges. Return the updates for `Summary.updates`.
 
         :param updates: packed events
         """
-        added = [[source, ordering, events] for events in updates]
-        chunks = [pack_compressed([source, ordering, {REFERENCE_GROUP: events}]) for *_, events in added]
-        for number, chunk in itertools.product(range_numbers(self._payload.ranges), chunks):
-            self.add(number, chunk)
-        return added
+        added = [Update(source, ordering, events) for events in updates]
+        for update in added:
+            self.add_to_all(update)
+        return list(map(list, added))
 
-    def _add_groups(self, source: str, ordering: bytes, groups: Mapping[int, bytes]) -> None:
-        """Add a row for each key range that has events.
-
-        :param groups: packed events by key group
-        """
+    def _by_range(self, groups: Mapping[int, bytes]) -> Iterator[tuple[int, dict[int, bytes]]]:
+        """Yield the number of each key range that has events, and its packed events by key group."""
         ranges, by_range = self._payload.ranges, dict[int, dict[int, bytes]]()
         for group, events in groups.items():
             by_range.setdefault(group * ranges // self._payload.groups, {})[group] = events
         numbers = range_numbers(ranges)
         for position, of_range in by_range.items():
-            self.add(numbers[position], pack_compressed([source, ordering, of_range]))
+            yield numbers[position], of_range
 
     def pairs(self) -> Iterator[tuple[int, bytes]]:
         """Yield the range number and the chunk of each row."""
@@ -160,7 +153,7 @@ class Rows:
 def failed_rows(payload: Payload, time: BatchTime, error: AmadouError, batches: Iterator[Any]) -> Any:
     """Return rows that report the error of a failed task."""
     rows = Rows(payload, time, 0.0)
-    rows.add(REPORT_RANGE, packed_error(error))
+    rows.add(*report_row(packed_error(error)))
     for _ in batches:
         pass  # Spark requires a task to read all of its rows
     return rows.to_arrow()

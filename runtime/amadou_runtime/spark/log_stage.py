@@ -14,7 +14,8 @@ from pyspark import cloudpickle
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import StoreResult
 from amadou_runtime.spark import log_processor as processor
-from amadou_runtime.spark.stateful_stage import RESULT, Stage
+from amadou_runtime.spark.rows import RESULT
+from amadou_runtime.spark.stateful_stage import Stage
 from amadou_runtime.spark.timeouts import set_timer as set_spark_timer
 from amadou_runtime.spark.worker_end import end_with_spark
 from amadou_runtime.store.log.entries import RangeEntries

@@ -11,16 +11,11 @@ from amadou.errors import AmadouError
 from amadou.text import qualified
 from amadou_runtime.jobs.ports import port_codec, sink_of
 from amadou_runtime.spark.clock import BatchTime
-from amadou_runtime.spark.keying_stage import REPORT_RANGE
-from amadou_runtime.spark.passed_rows import row_for
 from amadou_runtime.spark.payload import Payload
 from amadou_runtime.spark.reference_files import letters_in
+from amadou_runtime.spark.rows import Call, done_row, packed, report_in, row_for
 from amadou_runtime.spark.summary import Summary, error_fields
-from amadou_runtime.spark.timeouts import WAKE_UP
 from amadou_runtime.spark.worker_end import end_with_spark
-
-DONE_RANGE = -2
-"""Range number of rows with a packed `Summary` whose outputs have been written. All stages pass them on."""
 
 
 @attrs.frozen
@@ -53,11 +48,12 @@ class OutputStage:
             for batch in batches:
                 rows = []
                 columns = (batch.column(name).to_pylist() for name in ("range", "result"))
-                for number, packed in zip(*columns, strict=True):
-                    if number == REPORT_RANGE:
-                        writing.add(Summary.unpack(packed))
+                for number, content in zip(*columns, strict=True):
+                    report = report_in(content)
+                    if report is None:
+                        rows.append(row_for(self.following, number, content))
                     else:
-                        rows.append(row_for(self.following, number, packed))
+                        writing.add(Summary.unpack(report))
                 if rows:
                     yield _to_arrow(rows, self.following)
             writing.finish()
@@ -65,9 +61,9 @@ class OutputStage:
             writing.summary.error = error_fields(error)
         finally:
             writing.abort()
-        rows = [(DONE_RANGE, writing.summary.pack())]
+        rows = [done_row(writing.summary.pack())]
         if self.following and partition == 0:  # call the ranges of the next stage that have something to do
-            rows += [(called, WAKE_UP) for called in BatchTime.of_task(self.following).called]
+            rows += [(called, packed(Call())) for called in BatchTime.of_task(self.following).called]
         yield _to_arrow(rows, self.following)
 
 

@@ -26,11 +26,12 @@ from amadou_runtime.runs.replay import ReplayedLetter
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, last_commit
 from amadou_runtime.spark.control import Control
-from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
+from amadou_runtime.spark.keying_stage import KeyingStage
 from amadou_runtime.spark.output_stage import OutputStage
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import StageReferences, drop_references
 from amadou_runtime.spark.replay import note, replayed
+from amadou_runtime.spark.rows import KEYED, RESULT
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.savepoints.loading import LOADING_CONF, load_savepoint
 from amadou_runtime.spark.savepoints.run_state import RunState
@@ -39,7 +40,7 @@ from amadou_runtime.spark.session import own_session, partitions_of
 from amadou_runtime.spark.spark_connect import check_session
 from amadou_runtime.spark.spark_errors import start_errors
 from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
-from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
+from amadou_runtime.spark.stateful_stage import StatefulStage
 from amadou_runtime.spark.streams import WAKE_UPS, begin_streams, planned_offsets, stream_name
 from amadou_runtime.spark.timeouts import plan_due_batch
 from amadou_runtime.spark.worker_end import end_lookup

@@ -19,14 +19,14 @@ from amadou_runtime.core.feeding import replayed_record
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.operator import ReplayedGroup
 from amadou_runtime.core.tally import BatchTally
-from amadou_runtime.formats.compressed import pack_compressed
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.runs.files import Files, checkpoint_files
 from amadou_runtime.runs.replay import CALL, ReplayedLetter
 from amadou_runtime.spark.checkpoint import absolute
 from amadou_runtime.spark.clock import BatchTime
-from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, failed_rows, order_of, runs_of
+from amadou_runtime.spark.keying_stage import Rows, failed_rows, order_of, runs_of
 from amadou_runtime.spark.payload import Payload, Worker
+from amadou_runtime.spark.rows import KEYED, Replay, packed, report_row
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.streams import Streams, replay_stream
 from amadou_runtime.spark.summary import Summary
@@ -125,9 +125,11 @@ class ReplayStage:
                 of(key_group(content[0], groups)).chunks.append(Chunk(source, at, pack_events(content)))
             else:
                 is_fed = source in worker.job.fed_sources
-                packed = worker.keying[source].pack([replayed_record(*content) if is_fed else content], time.now)
-                keyed.merge(worker.keying[source].tally(packed, 1, "", 0.0))
-                given = {group: without_turns(events) if is_fed else events for group, events in packed.events.items()}
+                keyed_one = worker.keying[source].pack([replayed_record(*content) if is_fed else content], time.now)
+                keyed.merge(worker.keying[source].tally(keyed_one, 1, "", 0.0))
+                given = {
+                    group: without_turns(events) if is_fed else events for group, events in keyed_one.events.items()
+                }
                 if source in worker.job.reference_sources:
                     updates += rows.add_updates(source, at, given.values())
                     continue
@@ -135,9 +137,9 @@ class ReplayStage:
                     of(group).chunks.append(Chunk(source, at, events))
         for position, by_group in by_range.items():
             again = {group: [list(map(list, part)) for part in replayed] for group, replayed in by_group.items()}
-            rows.add(range_numbers(ranges)[position], pack_compressed([None, order, again]))
+            rows.add(range_numbers(ranges)[position], packed(Replay(again)))
         if keyed.outputs or updates:  # replayed records are neither new ones, nor do they advance the watermark
             failed = BatchTally(
                 keyed.outputs, callback_calls=keyed.callback_calls, failures=keyed.failures, samples=keyed.samples
             )
-            rows.add(REPORT_RANGE, Summary.of(failed, updates=updates).pack())
+            rows.add(*report_row(Summary.of(failed, updates=updates).pack()))

@@ -12,22 +12,19 @@ import attrs
 
 from amadou.errors import AmadouError
 from amadou_runtime.core.batch_driver import BatchDriver, BatchInput
+from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import StoredRange, StoreResult
 from amadou_runtime.core.operator import ReplayedGroup
-from amadou_runtime.formats.compressed import unpack_compressed
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
-from amadou_runtime.spark.keying_stage import REFERENCE_GROUP, REPORT_RANGE
-from amadou_runtime.spark.passed_rows import take_fed
+from amadou_runtime.spark.fed_rows import take_fed
 from amadou_runtime.spark.payload import Payload, Worker
+from amadou_runtime.spark.rows import Combined, Events, Mark, Replay, Update, report_row, unpacked
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, error_fields
-
-RESULT = "range int, result binary"
-"""Columns of the output: `REPORT_RANGE` with a packed `Summary`, or a row that is passed on."""
 
 
 class RangeState(Protocol):
@@ -76,49 +73,47 @@ class StatefulStage:
         """Process a key range's rows, and return a data frame with the packed `Summary` and the rows for later stages.
         Rows that do not belong to a key range are returned unchanged.
         """
-        chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
+        contents = [content for frame in frames for content in frame["chunk"].tolist()]
         if number < 0:
-            return results_of((number, chunk) for chunk in chunks)
+            return results_of((number, content) for content in contents)
         summary, rows = Summary(), list[tuple[int, bytes]]()
         try:
-            summary = self._process(number, chunks, state)
+            summary = self._process(number, contents, state)
             if summary.error is None:
                 rows += take_fed(self.payload, self.later, summary.outputs)
         except AmadouError as error:
             summary.error = error_fields(error)
-        return results_of([*rows, (REPORT_RANGE, summary.pack())])
+        return results_of([*rows, report_row(summary.pack())])
 
-    def _process(self, number: int, packed: list[bytes], state: RangeState) -> Summary:
-        """Process a key range's chunks, and store the range's state.
+    def _process(self, number: int, contents: list[bytes], state: RangeState) -> Summary:
+        """Process a key range's rows, and store the range's state.
 
         :raises AmadouError: the batch failed
         """
         worker = self.payload.opened()
         began = perf_counter()
         with errors_of_stage(self.payload.stage):
-            summary = self._batch(worker, state.load(worker.operator.run), number, packed)
+            summary = self._batch(worker, state.load(worker.operator.run), number, contents)
         result = state.store()
         summary.add_stored(number, result)
         summary.stage_seconds["processing"] = perf_counter() - began - result.rebuild_seconds
         return summary
 
-    def _batch(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
+    def _batch(self, worker: Worker, stored: StoredRange, number: int, contents: list[bytes]) -> Summary:
         time = BatchTime.of_task(self.payload.stage)
-        chunks, newest, oldest, again = _unpacked(packed)
+        brought = _Brought.of(contents)
         references = worker.operator.references
         if worker.job.references:  # they are the same for all key ranges of the batch
-            updates = [chunk for group, chunk in chunks if group == REFERENCE_GROUP]
-            chunks = [each for each in chunks if each[0] != REFERENCE_GROUP]
-            references = worker.references.in_batch(time, updates)
+            references = worker.references.in_batch(time, brought.updates)
         given = BatchInput(
-            chunks,
+            brought.chunks,
             time.watermark,
             time.now,
             time.reported,
             references,
-            again,
-            newest,
-            oldest,
+            brought.again,
+            brought.newest,
+            brought.oldest,
             time.dependency_state,
             time.before_end,
             is_first=number == range_numbers(self.payload.ranges)[0],
@@ -134,28 +129,42 @@ def results_of(rows: Iterable[tuple[int, bytes]]) -> Any:
     return pd.DataFrame(rows, columns=["range", "result"])
 
 
-def _unpacked(
-    packed: list[bytes],
-) -> tuple[list[tuple[int, Chunk]], dict[str, int], dict[str, int], dict[int, ReplayedGroup]]:
-    """Unpack rows. Return the events with their key group, the newest and the oldest event times by source (for
-    `evaluate`), and the dead letters to replay, by key group.
+@attrs.frozen
+class _Brought:
+    """What the rows of a key range bring.
+
+    :ivar chunks: the events, with their key group
+    :ivar updates: the updates of references
+    :ivar newest: the newest event times by source; for `newest` and `oldest`, see `evaluate`
+    :ivar again: the dead letters to replay, by key group
     """
-    chunks: list[tuple[int, Chunk]] = []
-    newest: dict[str, int] = {}
-    oldest: dict[str, int] = {}
-    again: dict[int, ReplayedGroup] = {}
-    for row in filter(None, packed):  # an empty row only makes Spark call this stage for the range
-        source, first, second = unpack_compressed(row)
-        if source is None:
-            for group, (replayed, timers, calls) in second.items():
-                into = again.setdefault(group, ReplayedGroup([], [], []))
-                into.chunks.extend(Chunk(*chunk) for chunk in replayed)
-                into.timers.extend(map(tuple, timers))
-                into.calls.extend(FailedCall(*call) for call in calls)
-        elif isinstance(first, int):
-            newest[source] = max(first, newest.get(source, first))
-            if second is not None:
-                oldest[source] = min(second, oldest.get(source, second))
-        else:
-            chunks += [(group, Chunk(source, first, events)) for group, events in second.items()]
-    return chunks, newest, oldest, again
+
+    chunks: list[tuple[int, Chunk]] = attrs.field(factory=list)
+    updates: list[Chunk] = attrs.field(factory=list)
+    newest: dict[str, int] = attrs.field(factory=dict)
+    oldest: dict[str, int] = attrs.field(factory=dict)
+    again: dict[int, ReplayedGroup] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(cls, contents: Iterable[bytes]) -> "_Brought":
+        """Unpack the contents of rows."""
+        found = cls()
+        for content in contents:
+            match unpacked(content):
+                case Events(source, order, by_group):
+                    found.chunks.extend((group, Chunk(source, order, events)) for group, events in by_group.items())
+                case Combined(source, by_group):
+                    found.chunks.extend((group, Chunk(source, COMBINED, events)) for group, events in by_group.items())
+                case Update() as update:
+                    found.updates.append(Chunk(*update))
+                case Mark(source, newest, oldest):
+                    found.newest[source] = max(newest, found.newest.get(source, newest))
+                    if oldest is not None:
+                        found.oldest[source] = min(oldest, found.oldest.get(source, oldest))
+                case Replay(letters):
+                    for group, (chunks, timers, calls) in letters.items():
+                        into = found.again.setdefault(group, ReplayedGroup([], [], []))
+                        into.chunks.extend(Chunk(*chunk) for chunk in chunks)
+                        into.timers.extend(map(tuple, timers))
+                        into.calls.extend(FailedCall(*call) for call in calls)
+        return found

@@ -11,6 +11,7 @@ from amadou_runtime.core.key_range import RangeStatus, StoreResult
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.tally import BatchTally
 from amadou_runtime.formats.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.spark.rows import done_in
 
 
 @attrs.define
@@ -86,13 +87,13 @@ def error_fields(error: AmadouError) -> dict[str, Any]:
 
 
 def by_stage(rows: Iterable[bytes], stages: Iterable[str]) -> dict[str, Summary]:
-    """Merge packed summaries.
+    """Merge the summaries in rows for the driver.
 
     :returns: the results by stage
     """
     results = {stage: Summary(stage=stage) for stage in stages}
     for row in rows:
-        summary = Summary.unpack(row)
+        summary = Summary.unpack(done_in(row))
         results[summary.stage].merge(summary)
     return results
 

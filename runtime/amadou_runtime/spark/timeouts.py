@@ -16,27 +16,24 @@ count batches, one millisecond per batch:
    does before a batch begins.
 4. If no data arrives for longer than the job's `idle_timeout`, the job's watermark advances with processing time. The
    driver writes a file with the processing time at which the next timer will be due (`WakeUp`). A separate source
-   (`wake_source`) reads the file and, at that time, adds an empty row for each key range. These rows do not have an
+   (`wake_source`) reads the file and, at that time, adds a `Call` row for each key range. These rows do not have an
    event time: they only make Spark call the ranges.
 5. If keys are notified of the rows of a table (`on_reference_changed`), the run reads the table in a batch in which the
    wake-up source calls every key range, and plans such a call for the time at which the table is to be read again.
 
 In a job with several stages, this holds for the first stage. The others do not have Spark timers: the stage before adds
-an empty row for each range that has something to do (`BatchTime.called`). The wake-up source also starts the batches in
+a `Call` row for each range that has something to do (`BatchTime.called`). The wake-up source also starts the batches in
 which only timers of later stages are due.
 """
 
 import json
 import time
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from amadou.errors import CheckpointError
 from amadou_runtime.formats.local_file import write_json
 from amadou_runtime.runs.files import Files
-
-WAKE_UP: Final = b""
-"""The chunk of a row without events. Such a row only makes Spark call the range."""
 
 
 def batch_event_time(number: int) -> int:

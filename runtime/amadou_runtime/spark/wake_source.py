@@ -1,4 +1,4 @@
-"""A streaming source that adds an empty row for each key range when a `WakeUp` is due; see `timeouts`.
+"""A streaming source that adds a row for each key range when a `WakeUp` is due; see `timeouts`.
 
 Spark plans a batch when a source has a new offset. To find new data, Spark calls this source in a separate Python
 process and asks for the latest offset.
@@ -10,8 +10,9 @@ from typing import Any
 
 from amadou.data_source import DataSource, DataSourceStreamReader, InputPartition, SupportsTriggerAvailableNow
 from amadou.engine import clock_time
+from amadou_runtime.spark.rows import KEYED, Call, packed
 from amadou_runtime.spark.spread import range_numbers
-from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp
+from amadou_runtime.spark.timeouts import WakeUp
 from amadou_runtime.spark.worker_end import end_like_a_filter
 
 # Spark prescribes the method names.
@@ -30,7 +31,7 @@ class WakeSource(DataSource):
         end_like_a_filter()
 
     def schema(self) -> str:
-        return "range int, event_time timestamp, chunk binary"
+        return KEYED
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         end_like_a_filter()
@@ -55,7 +56,7 @@ class _WakeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(None)] if start != end else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        return iter([(number, None, WAKE_UP) for number in range_numbers(self._ranges)])
+        return iter([(number, None, packed(Call())) for number in range_numbers(self._ranges)])
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Do nothing: a wake-up that becomes due during the run is part of the run."""

@@ -19,9 +19,9 @@ from amadou_runtime.core.references import ReferenceTable, with_updates
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, store_of
 from amadou_runtime.spark.clock import BatchTime, StageProgress
-from amadou_runtime.spark.keying_stage import KEYED
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.query import run_query
+from amadou_runtime.spark.rows import KEYED
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.session import TEST_MASTER, own_session, session
 from amadou_runtime.spark.streams import Streams, stream_name

@@ -21,8 +21,8 @@ from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.keying_stage import KeyingStage, Rows, order_of
 from amadou_runtime.spark.modules import loads
-from amadou_runtime.spark.passed_rows import passed_row
 from amadou_runtime.spark.payload import Worker
+from amadou_runtime.spark.rows import passed_row
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.stateful_stage import RangeState, StatefulStage
 from amadou_runtime.spark.summary import Summary, error_fields
@@ -34,7 +34,9 @@ from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.trace import SimulatedCrash, Trace
 
 _BEGIN = b"begin"
-"""First bytes of a `ScriptedBegin` chunk. A chunk of packed events begins with its size instead."""
+"""First bytes of the content of a row with a `ScriptedBegin`. Those of other rows begin with another letter; see
+`spark.rows`.
+"""
 
 
 @attrs.frozen
@@ -159,8 +161,8 @@ class TracedStatefulStage(StatefulStage):
 
     forms: Forms | None = None
 
-    def _process(self, number: int, packed: list[bytes], state: RangeState) -> Summary:
-        begin = next((chunk for chunk in packed if chunk.startswith(_BEGIN)), None)
+    def _process(self, number: int, contents: list[bytes], state: RangeState) -> Summary:
+        begin = next((content for content in contents if content.startswith(_BEGIN)), None)
         if begin is None:  # the batch has already failed; only the range's timeout caused this call
             return Summary()
         run, crash_after, put, references = unpack_compressed(begin[len(_BEGIN) :])
@@ -178,7 +180,7 @@ class TracedStatefulStage(StatefulStage):
         worker.trace.crash_after = crash_after
         try:
             with errors_of_stage(self.payload.stage):
-                summary = self._batch(worker, traced, number, [chunk for chunk in packed if chunk is not begin])
+                summary = self._batch(worker, traced, number, [content for content in contents if content is not begin])
         except AmadouError as error:
             return Summary(error=error_fields(error), trace=_traced(worker.trace))
         if crash_after is not None:

@@ -30,10 +30,10 @@ from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.savepoint import NO_CLOCK, Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, keep, metadata_of, store_of
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY, kept_progress, written_clock
-from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.reference_files import load_references
 from amadou_runtime.spark.replay import REPLAY_DIRECTORY, replay_directory
+from amadou_runtime.spark.rows import Call, packed, report_row
 from amadou_runtime.spark.savepoints.remote import open_savepoint, received, savepoint_id, sent_path
 from amadou_runtime.spark.savepoints.writing import MEMORY_DIRECTORY, SOURCE_DIRECTORIES, in_checkpoint
 from amadou_runtime.spark.session import partitions_of
@@ -54,7 +54,7 @@ from amadou_runtime.spark.streams import (
     stream_name,
 )
 from amadou_runtime.spark.summary import Summary, by_stage, error_fields, error_from
-from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp, batch_event_time
+from amadou_runtime.spark.timeouts import WakeUp, batch_event_time
 
 _MARK: Final = "loading.json"
 SPARK_FILES: Final = (
@@ -265,9 +265,9 @@ class LoadingStage:
         chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
         if number < 0:  # the summaries of the stages before
             return results_of((number, chunk) for chunk in chunks)
-        results = [(REPORT_RANGE, self._filled(number, state).pack())]
+        results = [report_row(self._filled(number, state).pack())]
         if self.stage != self.metadata.stages[-1]:
-            results.append((number, WAKE_UP))
+            results.append((number, packed(Call())))
         return results_of(results)
 
     def _filled(self, number: int, state: RangeState) -> Summary:

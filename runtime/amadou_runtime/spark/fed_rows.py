@@ -8,38 +8,14 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
-from amadou.engine import fed_output, pack, unpack
+from amadou.engine import fed_output
 from amadou_runtime.core.events import FED
 from amadou_runtime.core.feeding import fed_records
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.keying_stage import Rows, blocks_of
 from amadou_runtime.spark.payload import Payload
-
-_PASSED = -3
-"""Range numbers from this one downwards are those of rows for later stages: with the stage's name, the range number
-there, and the chunk. There is a number for each range, so that the rows are spread over the tasks.
-"""
-
-
-def passed_row(stage: str, number: int, chunk: bytes) -> tuple[int, bytes]:
-    """Return the range number and the chunk of a row that stages pass on.
-
-    :param stage: the stage that the row is meant for
-    :param number: the range number there
-    """
-    return _PASSED - abs(number), pack([stage, number, chunk])
-
-
-def row_for(stage: str, number: int, packed: bytes) -> tuple[int, bytes]:
-    """Return a row for the next stage: unpacked if it is meant for this stage, otherwise as it is.
-
-    :param stage: the next stage
-    """
-    if number > _PASSED:
-        return number, packed
-    target, there, chunk = unpack(packed)
-    return (there, chunk) if target == stage else (number, packed)
+from amadou_runtime.spark.rows import passed_row
 
 
 def take_fed(payload: Payload, later: Sequence[str], outputs: dict[str, list[Any]]) -> Iterator[tuple[int, bytes]]:
