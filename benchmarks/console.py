@@ -18,15 +18,7 @@ from urllib.request import Request, urlopen
 from machine import machine
 from savepoints import job_of, synthetic
 
-from amadou import (
-    BatchReport,
-    Counts,
-    DeadLetterReport,
-    LateEventReport,
-    PartitionReport,
-    Run,
-    hookimpl,
-)
+from amadou.plugins import BatchReport, Counts, DeadLetterReport, LateEventReport, PartitionReport, Run, hookimpl
 from amadou_plugins.console import Console
 from amadou_runtime import start
 from amadou_runtime.spark.session import session

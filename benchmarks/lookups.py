@@ -11,7 +11,9 @@ from typing import Any
 
 from machine import machine
 
-from amadou import BatchReport, Handler, Job, KeyedEvent, Lookup, MemorySource, SinkSpec, Subject, from_micros, hookimpl
+from amadou import Handler, Job, KeyedEvent, Lookup, MemorySource, SinkSpec, Subject
+from amadou.event_time import from_micros
+from amadou.plugins import BatchReport, hookimpl
 from amadou_plugins.connectors import FunctionSink
 from amadou_runtime import run
 

@@ -15,7 +15,8 @@ from urllib.request import Request, urlopen
 from attrs import evolve, frozen
 from events import DISORDER_SECONDS
 
-from amadou import BatchReport, FromPort, Job, hookimpl
+from amadou import FromPort, Job
+from amadou.plugins import BatchReport, hookimpl
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "tumbling_window"
 MINUTE = 60_000

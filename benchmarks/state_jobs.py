@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 from attrs import evolve, field, frozen
 
-from amadou import Codec, Handler, KeyedEvent, Sink, SinkBatch, SinkWriter, Subject, ValueSpec
+from amadou import Handler, KeyedEvent, Subject, ValueSpec
+from amadou.plugins import Codec, Sink, SinkBatch, SinkWriter
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
 

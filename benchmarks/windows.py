@@ -30,7 +30,7 @@ from rich.console import Console
 from sessions import WARM_UP_BATCHES, WARM_UP_EVENTS, WARM_UP_KEYS, OwnSession
 from throughput import ABOUT_RUNS, add_measuring_options, names_of
 
-from amadou import to_millis
+from amadou.event_time import to_millis
 from amadou_plugins.aggregates import Count, Mean
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, WindowSpec, windowed
 

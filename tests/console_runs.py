@@ -12,23 +12,16 @@ from urllib.parse import quote
 import orjson
 from attrs import frozen
 
-from amadou import (
+from amadou import DependsOn, Handler, Job, KeyedEvent, MapSpec, SinkSpec, Subject, ValueSpec
+from amadou.plugins import (
     BatchReport,
     Counts,
     DeadLetterReport,
-    DependsOn,
     FailedBatch,
-    Handler,
-    Job,
-    KeyedEvent,
     LateEventReport,
-    MapSpec,
     PartitionReport,
     Run,
     RunSummary,
-    SinkSpec,
-    Subject,
-    ValueSpec,
 )
 from amadou_plugins.aggregates import Count, Sum
 from amadou_plugins.connectors import JsonLinesSink, KafkaSink, KafkaSource, ParquetSink
@@ -147,7 +140,7 @@ def shop() -> Job:
 
 @frozen
 class State:
-    """State with one key; see `amadou.StateReader`."""
+    """State with one key; see `amadou.plugins.StateReader`."""
 
     document: Mapping[str, Any]
 

@@ -19,13 +19,12 @@ from amadou import (
     MapSpec,
     MemorySink,
     MemorySource,
-    Sink,
     SinkSpec,
-    Source,
     Stage,
     Subject,
     ValueSpec,
 )
+from amadou.plugins import Sink, Source
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun
 

@@ -14,14 +14,13 @@ from amadou import (
     KeyedEvent,
     MapSpec,
     MemorySink,
-    Sink,
     SinkSpec,
-    Source,
     Stage,
     Subject,
     ValueSpec,
     truncate,
 )
+from amadou.plugins import Sink, Source
 
 MINUTE = timedelta(minutes=1)
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)

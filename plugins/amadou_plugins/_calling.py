@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from typing_extensions import Self
 
-from amadou import Component, KeyedEvent, Subject, check_ran
+from amadou import KeyedEvent, Subject
+from amadou.components import Component, check_ran
 from amadou.errors import SpecError
 from amadou.event_time import MICROSECOND
 

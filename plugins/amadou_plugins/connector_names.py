@@ -5,7 +5,7 @@ commands need none of them.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amadou import Sink, Source, hookimpl
+from amadou.plugins import Sink, Source, hookimpl
 
 
 @hookimpl

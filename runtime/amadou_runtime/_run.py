@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from amadou import DeadLetterReport, Job, RunSummary
+from amadou import Job
 from amadou.errors import CheckpointError, JobError, SavepointError
 from amadou.paths import is_remote, local_path
+from amadou.plugins import DeadLetterReport, RunSummary
 from amadou_runtime.embedded.run import run_embedded
 from amadou_runtime.jobs.connectors import is_bounded
 from amadou_runtime.jobs.given_path import check_given

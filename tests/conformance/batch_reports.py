@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, Counts, DeadLetterReport, hookimpl
+from amadou.plugins import BatchReport, Counts, DeadLetterReport, hookimpl
 
 
 class BatchReports:

@@ -7,8 +7,10 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import START, Mistake, Recorder, at, event, job
 
-from amadou import Component, Invoke, Subject, to_micros
+from amadou import Subject
+from amadou.components import Component, Invoke
 from amadou.errors import AmadouError, CallbackError
+from amadou.event_time import to_micros
 
 SECOND_IN_MICROS = 1_000_000
 

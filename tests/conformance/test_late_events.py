@@ -6,8 +6,9 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, LateCounter, LateReporter, Recorder, at, event, job
 
-from amadou import Job, KeyedEvent, LateEvent, MemorySink, MemorySource, Subject, to_micros
+from amadou import Job, KeyedEvent, LateEvent, MemorySink, MemorySource, Subject
 from amadou.errors import CallbackError, EncodeError
+from amadou.event_time import to_micros
 from amadou_plugins.windows import HoppingWindow, TumblingWindow, Window
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events

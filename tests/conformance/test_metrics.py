@@ -9,17 +9,8 @@ import pytest
 from tests.conformance.batch_reports import BatchReports
 from tests.conformance.handlers import at
 
-from amadou import (
-    Counts,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    SinkSpec,
-    Subject,
-    ValueSpec,
-)
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou.plugins import Counts
 from amadou_plugins.windows import TumblingWindow
 from amadou_runtime import run, start
 

@@ -9,8 +9,9 @@ from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import EventHandler, event
 from tests.conformance.handlers import job as job_in_memory
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, ReferenceSpec, SinkSpec, Subject, TableSource
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, ReferenceSpec, SinkSpec, Subject
 from amadou.errors import AmadouError, CheckpointError, JobError, SavepointError, SpecError, StateDecodeError
+from amadou.plugins import TableSource
 from amadou_runtime import TestRun, run
 from amadou_runtime.jobs.state_schema import described, state_problem, with_structures
 from amadou_runtime.savepoint.savepoint import Savepoint

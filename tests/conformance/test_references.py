@@ -28,7 +28,6 @@ from amadou import (
     SinkSpec,
     Stage,
     Subject,
-    TableSource,
 )
 from amadou.errors import (
     CallbackError,
@@ -39,6 +38,7 @@ from amadou.errors import (
     SpecError,
     TooManyDeadLettersError,
 )
+from amadou.plugins import TableSource
 from amadou_plugins.connectors import JsonLinesSink, JsonLinesSource
 from amadou_runtime import TestRun, run, start
 from amadou_runtime.runs.files import LocalFiles

@@ -7,8 +7,9 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.top_pages import MINUTE, PageSum, Top, Views, top_pages, view
 
-from amadou import FailedBatch, Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, Subject, hookimpl
+from amadou import Handler, Job, KeyedEvent, Lookup, MemorySink, MemorySource, Subject
 from amadou.errors import AmadouError, CallbackError, TooManyDeadLettersError
+from amadou.plugins import FailedBatch, hookimpl
 from amadou_runtime import TestRun, run
 
 pytestmark = pytest.mark.several_stages

@@ -8,7 +8,8 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import at
 
-from amadou import EventColumns, Job, Key, KeyGroupState, MemorySink, MemorySource, Subject
+from amadou import Job, Key, MemorySink, MemorySource, Subject
+from amadou.components import EventColumns, KeyGroupState
 from amadou.errors import AmadouError
 from amadou_plugins.aggregates import Count, Sum
 from amadou_plugins.windows import TumblingWindow, windowed

@@ -8,7 +8,8 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, Create, CreatesWindow, Recorder, at, event, job
 
-from amadou import Job, KeyedEvent, MemorySource, Subject, VectorizedHandler
+from amadou import Job, KeyedEvent, MemorySource, Subject
+from amadou.components import VectorizedHandler
 from amadou.errors import AmadouError, CallbackError
 from amadou_plugins.joins import AsOfJoin
 from amadou_plugins.windows import TumblingWindow, Window

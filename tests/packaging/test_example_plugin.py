@@ -62,7 +62,7 @@ def test_the_sink_of_an_installed_plugin_is_used_by_its_name(amadou: Path, tmp_p
 
 
 REPROCESSED = """
-from amadou import SinkBatch
+from amadou.plugins import SinkBatch
 from amadou_sqlite import SqliteSink
 
 sink = SqliteSink("values.db")
@@ -83,7 +83,8 @@ def test_a_reprocessed_batch_is_in_the_database_once(amadou: Path, tmp_path: Pat
 METRIC = """
 from datetime import datetime
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, hookimpl
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec
+from amadou.plugins import hookimpl
 from amadou_runtime import run
 
 

@@ -20,8 +20,9 @@ from unittest.mock import patch
 
 from attrs import frozen
 
-from amadou import Handler, Job, KeyedEvent, Sink, SinkBatch, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, SinkSpec, Subject
 from amadou.errors import SinkError
+from amadou.plugins import Sink, SinkBatch
 from amadou_plugins.connectors import DeltaSink, IcebergSink, JsonLinesSource
 from amadou_runtime import run
 from amadou_runtime.spark.clock import RunClock

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, job, results, windowing
 
 import amadou_plugins.aggregates
-from amadou import EventColumns, KeyedEvent, to_micros
+from amadou import KeyedEvent
 from amadou._state.encoding import pack, unpack
+from amadou.components import EventColumns
 from amadou.errors import AmadouError
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import (
     Aggregate,
     AggregateError,

@@ -16,25 +16,20 @@ import attrs
 import pytest
 from tests.waits import wait_for
 
-from amadou import (
-    AmadouError,
+from amadou import AmadouError, Handler, Job, KeyedEvent, Secret, Subject
+from amadou._connectors.secret import _revealing
+from amadou.errors import CheckpointError
+from amadou.plugins import (
     BatchReport,
     Counts,
     DeadLetterReport,
     FailedBatch,
-    Handler,
-    Job,
-    KeyedEvent,
     LateEventReport,
     PartitionReport,
     Run,
     RunSummary,
-    Secret,
-    Subject,
     hookimpl,
 )
-from amadou._connectors.secret import _revealing
-from amadou.errors import CheckpointError
 from amadou_plugins.connectors import MemorySource
 from amadou_plugins.console import Console, _biggest_keys
 from amadou_plugins.console._facts import RunFacts

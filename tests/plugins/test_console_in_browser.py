@@ -13,7 +13,8 @@ from tests.console_runs import ADDRESSES, CUSTOMER, LETTER, ShopConsole
 from tests.plugins.test_console import job_named
 from tests.plugins.test_console_stages import staged_console
 
-from amadou import AmadouError, Run, RunSummary
+from amadou import AmadouError
+from amadou.plugins import Run, RunSummary
 from amadou_plugins.console import Console
 from amadou_plugins.console._pages import PAGES
 

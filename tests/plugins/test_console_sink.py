@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from amadou import SinkBatch
+from amadou.plugins import SinkBatch
 from amadou_plugins.connectors import ConsoleSink
 
 

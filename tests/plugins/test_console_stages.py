@@ -15,7 +15,8 @@ import rich.console
 from tests.plugins.test_console import Browser, Stored
 from tests.top_pages import Top, Views, top_pages, view
 
-from amadou import BatchReport, MemorySink, MemorySource, Run, RunSummary, hookimpl
+from amadou import MemorySink, MemorySource
+from amadou.plugins import BatchReport, Run, RunSummary, hookimpl
 from amadou_plugins.connectors import ConsoleSink
 from amadou_plugins.console import Console
 from amadou_runtime import run

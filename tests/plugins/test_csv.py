@@ -19,8 +19,9 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amadou import Codec, DeadLetter, Handler, Job, KeyedEvent, MemorySink, Param, SinkBatch, SinkSpec, Subject
+from amadou import DeadLetter, Handler, Job, KeyedEvent, MemorySink, Param, SinkSpec, Subject
 from amadou.errors import CallbackError, EncodeError, SinkError, SourceError
+from amadou.plugins import Codec, SinkBatch
 from amadou_plugins.connectors import CsvSink, CsvSource, MalformedRow
 from amadou_runtime import TestRun, run
 from amadou_runtime.jobs.named_connectors import with_connectors

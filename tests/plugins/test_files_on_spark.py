@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, SinkBatch, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject
 from amadou.errors import SinkError
+from amadou.plugins import SinkBatch
 from amadou_plugins.connectors import (
     CsvSink,
     CsvSource,

@@ -11,8 +11,9 @@ import pytest
 from attrs import frozen
 from rich.console import Console
 
-from amadou import Handler, Job, KeyedEvent, MemorySource, Param, SinkBatch, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySource, Param, SinkSpec, Subject
 from amadou.errors import SinkError
+from amadou.plugins import SinkBatch
 from amadou_plugins.connectors import FunctionSink
 from amadou_runtime import run
 from amadou_runtime.command.describe import describe

@@ -12,8 +12,9 @@ from typing import Any
 import attrs
 import pytest
 
-from amadou import Handler, Job, KeyedEvent, MemorySource, Param, Secret, SinkBatch, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySource, Param, Secret, SinkSpec, Subject
 from amadou.errors import SinkError
+from amadou.plugins import SinkBatch
 from amadou_plugins.connectors import HttpSink, _http_sink
 from amadou_runtime import run
 

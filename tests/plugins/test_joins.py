@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.windows import KEYS, SECOND, at, count, few_inputs
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, from_micros, to_micros
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou.errors import AmadouError, CallbackError, JobError, SpecError
+from amadou.event_time import from_micros, to_micros
 from amadou_plugins.joins import AsOfJoin, IntervalJoin, JoinSourceError, JoinSpec, LatestJoin
 from amadou_runtime import TestResult, TestRun
 

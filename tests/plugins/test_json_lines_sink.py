@@ -16,8 +16,9 @@ import pytest
 from attrs import define, frozen
 from pyspark import SparkContext
 
-from amadou import Codec, Param, SinkBatch, SinkWriter
+from amadou import Param
 from amadou.errors import EncodeError, SinkError
+from amadou.plugins import Codec, SinkBatch, SinkWriter
 from amadou_plugins.connectors import CsvSink, JsonLinesSink, LinesSink, ParquetSink
 
 

@@ -22,21 +22,9 @@ from tests.services import KafkaLogin, OwnService, need, own_service
 from tests.topics import PATIENCE, committed, contents, delete, delete_records, fill, make_topic
 from tests.waits import wait_for
 
-from amadou import (
-    Handler,
-    Job,
-    KeyedEvent,
-    LateEvent,
-    MemorySink,
-    MemorySource,
-    Param,
-    PartitionOffset,
-    Secret,
-    SinkBatch,
-    SinkSpec,
-    Subject,
-)
+from amadou import Handler, Job, KeyedEvent, LateEvent, MemorySink, MemorySource, Param, Secret, SinkSpec, Subject
 from amadou.errors import CallbackError, SinkError, SourceError
+from amadou.plugins import PartitionOffset, SinkBatch
 from amadou_plugins.connectors import KafkaHeadersError, KafkaRecord, KafkaSink, KafkaSource, KafkaTimestampError
 from amadou_plugins.connectors.kafka import client, transactions
 from amadou_plugins.connectors.kafka.client import Patience

@@ -10,8 +10,9 @@ from attrs import frozen
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amadou import Codec, DeadLetter, Handler, Job, KeyedEvent, LateEvent, MemorySource, SinkBatch, SinkSpec, Subject
+from amadou import DeadLetter, Handler, Job, KeyedEvent, LateEvent, MemorySource, SinkSpec, Subject
 from amadou.errors import EncodeError, SinkError
+from amadou.plugins import Codec, SinkBatch
 from amadou_plugins.connectors import LinesSink, LinesSource
 from amadou_runtime import run
 from amadou_runtime.jobs.named_connectors import with_connectors

@@ -20,20 +20,9 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amadou import (
-    Codec,
-    DeadLetter,
-    Handler,
-    Job,
-    KeyedEvent,
-    LateEvent,
-    MemorySource,
-    Param,
-    SinkBatch,
-    SinkSpec,
-    Subject,
-)
+from amadou import DeadLetter, Handler, Job, KeyedEvent, LateEvent, MemorySource, Param, SinkSpec, Subject
 from amadou.errors import EncodeError, NaiveTimestampError, SinkError, SourceError
+from amadou.plugins import Codec, SinkBatch
 from amadou_plugins.connectors import MemorySink, ParquetSink, ParquetSource
 from amadou_runtime import TestRun, run
 from amadou_runtime.jobs.named_connectors import with_connectors

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from attrs import frozen
 
-from amadou import Handler, Job, KeyedEvent, Param, SinkBatch, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, Param, SinkSpec, Subject
 from amadou.errors import EncodeError, SinkError
+from amadou.plugins import SinkBatch
 from amadou_plugins.connectors import LinesSource, ParquetSink, ParquetSource
 from amadou_runtime import run
 from amadou_runtime.jobs.named_connectors import with_connectors

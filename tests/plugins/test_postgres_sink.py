@@ -23,21 +23,9 @@ from rich.console import Console
 from tests.services import OwnService, need, new_database, own_service
 from typing_extensions import NotRequired
 
-from amadou import (
-    DeadLetter,
-    Handler,
-    Job,
-    KeyedEvent,
-    LateEvent,
-    MemorySource,
-    Param,
-    Secret,
-    SinkBatch,
-    SinkSpec,
-    Subject,
-    hookimpl,
-)
+from amadou import DeadLetter, Handler, Job, KeyedEvent, LateEvent, MemorySource, Param, Secret, SinkSpec, Subject
 from amadou.errors import RunError, SinkError
+from amadou.plugins import SinkBatch, hookimpl
 from amadou_plugins.connectors import LinesSource, PostgresSink
 from amadou_runtime import run, start
 from amadou_runtime.command.describe import describe

@@ -17,20 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.top_pages import top_pages, view
 from typer.testing import CliRunner
 
-from amadou import (
-    BatchReport,
-    Counts,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    Metric,
-    SinkSpec,
-    Subject,
-    hookimpl,
-)
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou.errors import CallbackError, PluginError
+from amadou.plugins import BatchReport, Counts, Metric, hookimpl
 from amadou_plugins.metrics import PrometheusEndpoint
 from amadou_plugins.metrics.plugin import amadou_register_metrics
 from amadou_runtime import run
@@ -287,7 +276,8 @@ def test_labels_that_a_gauge_no_longer_has_are_removed() -> None:
 JOB_FILE = """
 from urllib.request import urlopen
 
-from amadou import Job, MemorySink, MemorySource, hookimpl
+from amadou import Job, MemorySink, MemorySource
+from amadou.plugins import hookimpl
 from tests.plugins.test_prometheus import Reminding
 
 

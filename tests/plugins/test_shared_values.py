@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from tests.plugins.windows import SECOND, event, seconds
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, VectorizedHandler
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou.components import VectorizedHandler
 from amadou_plugins.aggregates import (
     Aggregate,
     AllOf,

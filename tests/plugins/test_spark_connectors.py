@@ -6,20 +6,9 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from amadou import (
-    Codec,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    Param,
-    Secret,
-    SinkBatch,
-    SinkSpec,
-    Subject,
-)
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Param, Secret, SinkSpec, Subject
 from amadou.errors import SinkError, SourceError
+from amadou.plugins import Codec, SinkBatch
 from amadou_plugins.connectors import SparkSink, SparkSource
 from amadou_plugins.connectors._arrow_values import python_values
 from amadou_runtime import TestRun, run

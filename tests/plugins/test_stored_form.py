@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.conformance.handlers import EventHandler, event, job
 
-from amadou import Component, Job, KeyedEvent, MapSpec, SinkSpec, Subject, ValueSpec
+from amadou import Job, KeyedEvent, MapSpec, SinkSpec, Subject, ValueSpec
+from amadou.components import Component
 from amadou.engine import Envelope, StateTable, pack
 from amadou.errors import CallbackError, LoadError, StateDecodeError
 from amadou_plugins.aggregates import Collect

@@ -14,8 +14,9 @@ from attrs import frozen
 from tests.plugins.tables import Values, row_of
 from tests.services import need
 
-from amadou import Codec, Job, MemorySink, MemorySource, Param, Sink, SinkBatch
+from amadou import Job, MemorySink, MemorySource, Param
 from amadou.errors import SinkError
+from amadou.plugins import Codec, Sink, SinkBatch
 from amadou_plugins.connectors import DeltaSink, IcebergSink
 from amadou_plugins.connectors.tables.spark_tables import running_spark
 from amadou_plugins.connectors.tables.table_rows import TableCodec, TableRowsWriter, joined_rows

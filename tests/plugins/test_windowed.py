@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, at
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, to_micros
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject
 from amadou._state.encoding import unpack
 from amadou.errors import CallbackError, JobError, SpecError
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import Count, Mean, Sum
 from amadou_plugins.windows import (
     CountWindow,

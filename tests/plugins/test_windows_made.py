@@ -6,8 +6,10 @@ import pytest
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
 from tests.conformance.test_windows_created_at_run_time import Create, CreatesWindow, closed, restarted, tumbling
 
-from amadou import Component, KeyedEvent, Subject, ValueSpec, to_micros
+from amadou import KeyedEvent, Subject, ValueSpec
+from amadou.components import Component
 from amadou.errors import AmadouError, CallbackError
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import Count, Max, Mean, RunningSpec, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun

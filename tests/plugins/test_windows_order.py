@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from tests.conformance.handlers import START, at, event, job
 
-from amadou import KeyedEvent, SinkSpec, Subject, VectorizedHandler, to_micros
+from amadou import KeyedEvent, SinkSpec, Subject
+from amadou.components import VectorizedHandler
 from amadou.errors import CallbackError
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import (
     Aggregate,
     ArgMax,

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, at, count, event, few_inputs, seconds, streams
 
-from amadou import DeadLetter, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, to_micros
+from amadou import DeadLetter, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou._state.encoding import unpack
 from amadou.errors import LoadError
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import Collect, Count, Max
 from amadou_plugins.joins import AsOfJoin
 from amadou_plugins.windows import (

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, Recording, at, count, event, job, seconds, streams, windowing
 
-from amadou import Subject, to_micros
+from amadou import Subject
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import Collect
 from amadou_plugins.windows import (
     CountWindow,

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from tests.plugins.windows import job, windowing
 
-from amadou import KeyedEvent, to_micros
+from amadou import KeyedEvent
 from amadou.errors import CallbackError
+from amadou.event_time import to_micros
 from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events

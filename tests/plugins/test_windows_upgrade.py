@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.plugins.windows import SECOND, Recording, at, event, job, windowing
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, to_micros
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou._state.encoding import unpack
 from amadou.errors import CallbackError, SpecError, StateDecodeError
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mean, Reduce, RunningSpec, Sum
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, Recording, at, job, scripts, windowing
 
-from amadou import Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec, to_micros
+from amadou import Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec
 from amadou.errors import CallbackError, RecoverError
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, Window, WindowSpec, windowed
 from amadou_runtime.core.events import Chunk, pack_events

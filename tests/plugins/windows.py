@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, VectorizedHandler
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou.components import VectorizedHandler
 from amadou_plugins.windows import Window, WindowSpec
 from amadou_runtime import TestResult, TestRun
 

@@ -10,20 +10,8 @@ from typing import Any
 from attrs import evolve, frozen
 from tests.qualify.moments import Moment, Moments
 
-from amadou import (
-    FromPort,
-    Handler,
-    Job,
-    KeyedEvent,
-    MapSpec,
-    Param,
-    Sink,
-    SinkSpec,
-    Stage,
-    Subject,
-    ValueSpec,
-    truncate,
-)
+from amadou import FromPort, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Stage, Subject, ValueSpec, truncate
+from amadou.plugins import Sink
 from amadou_plugins.connectors import JsonLinesSink, KafkaRecord, KafkaSink, KafkaSource, LinesSource, PostgresSink
 
 BEGIN = datetime(2025, 1, 1, tzinfo=timezone.utc)

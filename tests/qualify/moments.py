@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import frozen
 
-from amadou import BatchReport, Run, Sink, SinkBatch, SinkWriter, hookimpl
+from amadou.plugins import BatchReport, Run, Sink, SinkBatch, SinkWriter, hookimpl
 
 TASK = "task"
 """A worker has written its part of a batch."""
@@ -104,7 +104,7 @@ class Completed:
 
     :param number: the batch's number
     :param records: number of records that it read from the source
-    :param state_entries: see `amadou.Counts`, as is `state_bytes`
+    :param state_entries: see `amadou.plugins.Counts`, as is `state_bytes`
     """
 
     number: int

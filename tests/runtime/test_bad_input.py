@@ -10,20 +10,9 @@ from typing import Any
 import attrs
 import pytest
 
-from amadou import (
-    BufferingWriter,
-    Handler,
-    Job,
-    KeyedEvent,
-    MapSpec,
-    MemorySink,
-    MemorySource,
-    SinkBatch,
-    SinkSpec,
-    Subject,
-    ValueSpec,
-)
+from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, JobError
+from amadou.plugins import BufferingWriter, SinkBatch
 from amadou_runtime import TestRun, run
 
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from tests.runtime.test_several_sinks import Numbers
 
-from amadou import Job, MemorySink, MemorySource, Sink
+from amadou import Job, MemorySink, MemorySource
 from amadou.errors import AmadouError, JobError, SinkError, SourceError
+from amadou.plugins import Sink
 from amadou_runtime import run
 from amadou_runtime.jobs.connectors import check_connectors
 

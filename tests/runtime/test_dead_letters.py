@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Sink, SinkSpec, Subject, ValueSpec, from_micros
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou._handler.letters import DEAD_LETTERS, LATE_EVENTS
 from amadou.errors import CallbackError
+from amadou.event_time import from_micros
+from amadou.plugins import Sink
 from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import run
 from amadou_runtime.embedded.engine import Embedded

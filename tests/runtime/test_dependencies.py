@@ -7,18 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amadou import (
-    DependencyChange,
-    DependsOn,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    SinkSpec,
-    Subject,
-    to_micros,
-)
+from amadou import DependencyChange, DependsOn, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import Count
 from amadou_plugins.dependencies import Checkpoint, Dependency, run_sync
 from amadou_plugins.windows import TumblingWindow, windowed

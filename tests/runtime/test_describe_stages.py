@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from tests.top_pages import PageSum, Top, Views, top_pages
 
-from amadou import Counts, FromPort, Job, MemorySource, Param, PartitionReport, SinkSpec, Stage
+from amadou import FromPort, Job, MemorySource, Param, SinkSpec, Stage
+from amadou.plugins import Counts, PartitionReport
 from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
 from amadou_runtime.command.describe import describe
 from amadou_runtime.command.progress_display import progress_line

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from amadou import BatchReport, Counts, Handler, Job, KeyedEvent, MemorySink, MemorySource, RunSummary, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject
+from amadou.plugins import BatchReport, Counts, RunSummary
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime.runs.dropped_warning import DroppedWarning

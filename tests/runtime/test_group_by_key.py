@@ -6,19 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.handlers import SECOND, at
 
-from amadou import (
-    Handler,
-    Job,
-    KeyedEvent,
-    ListSpec,
-    MapSpec,
-    MemorySink,
-    MemorySource,
-    SinkSpec,
-    Subject,
-    ValueSpec,
-    to_micros,
-)
+from amadou import Handler, Job, KeyedEvent, ListSpec, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou.event_time import to_micros
 from amadou_plugins.windows import SessionWindow, TumblingWindow, Window
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup

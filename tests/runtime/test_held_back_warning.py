@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.conformance.handlers import Recorder, job
 
-from amadou import BatchReport, Counts, PartitionReport
+from amadou.plugins import BatchReport, Counts, PartitionReport
 from amadou_runtime.runs.held_back_warning import HeldBackWarning
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)

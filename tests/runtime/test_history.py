@@ -12,8 +12,8 @@ import attrs
 import pytest
 from tests.conformance.handlers import Recorder, job
 
-from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport, PartitionReport
 from amadou.errors import CheckpointError
+from amadou.plugins import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport, PartitionReport
 from amadou_runtime.jobs.job_document import job_document
 from amadou_runtime.runs.files import LocalFiles
 from amadou_runtime.runs.history import HistoryWriter, LastRun, read_history, read_job

@@ -32,9 +32,9 @@ from amadou import (
     SinkSpec,
     Subject,
     ValueSpec,
-    VectorizedHandler,
 )
 from amadou._state.structured import StructuredCodec
+from amadou.components import VectorizedHandler
 from amadou.errors import CallbackError, HandlerAttributeError
 from amadou_plugins.aggregates import Collect, RunningSpec
 from amadou_plugins.joins import IntervalJoin

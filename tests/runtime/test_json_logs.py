@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from amadou import FromPort, Handler, Job, KeyedEvent, MemorySource, Secret, Sink, SinkSpec, Stage
+from amadou import FromPort, Handler, Job, KeyedEvent, MemorySource, Secret, SinkSpec, Stage
 from amadou._connectors import secret as _secret
 from amadou.errors import SinkError
+from amadou.plugins import Sink
 from amadou_runtime import run as run_job
 from amadou_runtime.formats.json_logs import JsonFormatter, log_context
 from amadou_runtime.jobs.stages import errors_of_stage

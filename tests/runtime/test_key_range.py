@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amadou import Component, Handler, Invoke, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou.components import Component, Invoke
 from amadou.errors import StateDecodeError
 from amadou.event_time import to_micros
 from amadou_runtime.core.batch_driver import BatchDriver

@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 import pytest
 from tests.conformance.handlers import Recorder, job
 
-from amadou import BatchReport, Counts
+from amadou.plugins import BatchReport, Counts
 from amadou_runtime.runs.large_state_warning import LargeStateWarning
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)

@@ -6,20 +6,8 @@ from typing import Any
 
 import pytest
 
-from amadou import (
-    BatchReport,
-    DependsOn,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    Metric,
-    Run,
-    Subject,
-    ValueSpec,
-    hookimpl,
-)
+from amadou import DependsOn, Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec
+from amadou.plugins import BatchReport, Metric, Run, hookimpl
 from amadou_plugins.windows import SessionWindow, TumblingWindow, windowed
 from amadou_runtime import run
 from amadou_runtime.plugins.hooks import Plugins
@@ -257,7 +245,7 @@ def test_a_metric_that_fails_is_omitted_after_one_warning(caplog: pytest.LogCapt
             [Metric("amadou_events", "Events.", "counter", lambda batch: 1)],
             "the plugin metrics already has the metric 'amadou_events': choose a different name",
         ),
-        (["events"], "it returned 'events', not an amadou.Metric"),
+        (["events"], "it returned 'events', not an amadou.plugins.Metric"),
         (None, "TypeError: 'NoneType' object is not iterable"),
         ((1 / nothing for nothing in [0]), "ZeroDivisionError: division by zero"),
     ],

@@ -9,8 +9,9 @@ import attrs
 import pytest
 from tests.top_pages import top_pages
 
-from amadou import Handler, Job, MemorySink, MemorySource, Secret, Sink, SinkSpec, Source, hookimpl
+from amadou import Handler, Job, MemorySink, MemorySource, Secret, SinkSpec
 from amadou.errors import JobError, LoadError
+from amadou.plugins import Sink, Source, hookimpl
 from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, KafkaSink, KafkaSource, LinesSource, PostgresSink
 from amadou_runtime.jobs.named_connectors import with_connectors
 

@@ -6,9 +6,9 @@ from itertools import permutations
 import pytest
 from tests.conformance.handlers import Recorder, TimerSetter, at, job
 
-from amadou import Handler, KeyedEvent, SinkSpec, Subject, ValueSpec, from_micros
+from amadou import Handler, KeyedEvent, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError
-from amadou.event_time import to_micros
+from amadou.event_time import from_micros, to_micros
 from amadou_runtime import LocalRunner
 from amadou_runtime.core.events import Chunk, in_order, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup

@@ -10,20 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from amadou import (
-    AmadouError,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    RunSummary,
-    Secret,
-    SinkSpec,
-    hookimpl,
-    hookspecs,
-)
+from amadou import AmadouError, Handler, Job, KeyedEvent, MemorySink, MemorySource, Secret, SinkSpec, hookspecs
 from amadou.errors import CallbackError, JobError, PluginError
+from amadou.plugins import RunSummary, hookimpl
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun, run
 from amadou_runtime.plugins import hooks

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta, timezone
 import attrs
 import pytest
 
-from amadou import Counts, RunSummary, Secret
+from amadou import Secret
+from amadou.plugins import Counts, RunSummary
 from amadou_runtime import Progress
 from amadou_runtime.command.progress_display import ProgressDisplay, progress_line
 from amadou_runtime.command.run_logs import run_logs

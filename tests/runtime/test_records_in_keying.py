@@ -8,18 +8,8 @@ import attrs
 import pytest
 from tests.conformance.handlers import SECOND, at
 
-from amadou import (
-    DeadLetter,
-    Filtered,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    SinkSpec,
-    Subject,
-    VectorizedHandler,
-)
+from amadou import DeadLetter, Filtered, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou.components import VectorizedHandler
 from amadou.errors import CallbackError
 from amadou_plugins.aggregates import Collect
 from amadou_plugins.windows import TumblingWindow, Window

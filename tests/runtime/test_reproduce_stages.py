@@ -12,7 +12,7 @@ import pytest
 from tests import top_pages
 from tests.top_pages import view
 
-from amadou import BatchReport, DeadLetterReport, hookimpl
+from amadou.plugins import BatchReport, DeadLetterReport, hookimpl
 from amadou_runtime import run
 from amadou_runtime._run import reproduced
 from amadou_runtime.jobs.load_job import load_job

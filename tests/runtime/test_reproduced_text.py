@@ -15,10 +15,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amadou import DeadLetterReport, Handler, Job, KeyedEvent, MemorySink, MemorySource, Secret, Subject, ValueSpec
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Secret, Subject, ValueSpec
 from amadou._connectors import secret as _secret
 from amadou.engine import StateTable, pack, unpack
 from amadou.errors import LoadError, StateDecodeError
+from amadou.plugins import DeadLetterReport
 from amadou_runtime import TestRun
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.runs.reproduce import test_of_key as source_for_key

@@ -2,7 +2,8 @@
 
 from datetime import datetime, timezone
 
-from amadou import DeadLetterReport, LateEventReport, Secret
+from amadou import Secret
+from amadou.plugins import DeadLetterReport, LateEventReport
 from amadou_runtime.core.samples import Samples
 
 NOW = datetime(2025, 1, 1, tzinfo=timezone.utc)

@@ -11,8 +11,9 @@ import pytest
 from tests.runtime.test_describe import Views as DescribedViews
 from tests.runtime.test_describe import described
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Param, Sink, SinkBatch, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Param, SinkSpec, Subject
 from amadou.errors import SinkError
+from amadou.plugins import Sink, SinkBatch
 from amadou_plugins.aggregates import Count
 from amadou_plugins.connectors import (
     CsvSink,

@@ -13,9 +13,10 @@ import pytest
 from tests.conformance.handlers import Recorder, job
 from tests.processes import results_in_processes
 
-from amadou import ListSpec, MapSpec, ValueSpec, codec_for
+from amadou import ListSpec, MapSpec, ValueSpec
 from amadou._state.encoding import pack, unpack
 from amadou.errors import CodecError
+from amadou.plugins import codec_for
 from amadou_plugins.aggregates import Aggregate, Collect, Count, Max, Mean, Reduce, RunningSpec, Sum
 from amadou_plugins.joins import AsOfJoin, LatestJoin
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow

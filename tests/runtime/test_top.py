@@ -24,7 +24,8 @@ from rich.cells import cell_len
 from tests.plugins.test_console import job_named, report
 from typer.testing import CliRunner, Result
 
-from amadou import AmadouError, PartitionReport, Run, RunSummary
+from amadou import AmadouError
+from amadou.plugins import PartitionReport, Run, RunSummary
 from amadou_plugins.connectors import MemorySource
 from amadou_plugins.console import Console
 from amadou_runtime.command.cli import app

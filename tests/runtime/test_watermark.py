@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from tests.conformance.handlers import Recorder, job
 from tests.runtime.test_describe_stages import joined
 
-from amadou import FromPort, Job, MemorySink, MemorySource, PartitionOffset, Stage, from_micros
+from amadou import FromPort, Job, MemorySink, MemorySource, Stage
+from amadou.event_time import from_micros
+from amadou.plugins import PartitionOffset
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime.core.watermark import BEGINNING_OF_TIME, END_OF_TIME, Newest, Reading, Watermark
 

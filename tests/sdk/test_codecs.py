@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from tests.ids import shown
 from tests.sdk import postponed
 
-from amadou import KeyedEvent, codec_for
+from amadou import KeyedEvent
 from amadou._state.encoding import MAX_NESTING, pack, unpack
 from amadou.errors import CodecError, EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
+from amadou.plugins import codec_for
 
 T = TypeVar("T")
 NOON = datetime(2025, 1, 1, 12, 0, 0, 1, tzinfo=timezone.utc)

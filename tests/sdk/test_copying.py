@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amadou import KeyedEvent, copied
+from amadou import KeyedEvent
+from amadou.components import copied
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 T = TypeVar("T")

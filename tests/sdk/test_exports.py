@@ -5,11 +5,13 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from attrs import field, frozen
 
 import amadou
+import amadou.components
 import amadou.data_source
 import amadou.dependencies
 import amadou.engine
@@ -18,6 +20,7 @@ import amadou.event_time
 import amadou.fields
 import amadou.hookspecs
 import amadou.paths
+import amadou.plugins
 import amadou.remote_files
 import amadou.spark_versions
 import amadou.text
@@ -42,6 +45,8 @@ class Names:
 ROOTS = {package.__name__: Path(package.__file__ or "").parent for package in (amadou, amadou_runtime, amadou_plugins)}
 PUBLIC = {
     amadou.__name__: {*amadou.__all__},
+    "amadou.components": {*amadou.components.__all__},
+    "amadou.plugins": {*amadou.plugins.__all__},
     "amadou.data_source": {*amadou.data_source.__all__},
     "amadou.paths": {*amadou.paths.__all__},
     "amadou.remote_files": {*amadou.remote_files.__all__},
@@ -58,29 +63,16 @@ PUBLIC = {
 def test_amadou_exports_these_names() -> None:
     assert amadou.__all__ == [
         "AmadouError",
-        "BatchReport",
-        "BufferingWriter",
-        "Codec",
-        "Component",
-        "ComponentCallbacks",
-        "ComponentState",
-        "Counts",
         "DeadLetter",
-        "DeadLetterReport",
         "DependencyChange",
         "DependsOn",
-        "EventColumns",
-        "FailedBatch",
         "Filtered",
         "FromPort",
         "Handler",
-        "Invoke",
         "Job",
         "Key",
-        "KeyGroupState",
         "KeyedEvent",
         "LateEvent",
-        "LateEventReport",
         "ListSpec",
         "ListState",
         "Lookup",
@@ -88,49 +80,42 @@ def test_amadou_exports_these_names() -> None:
         "MapState",
         "MemorySink",
         "MemorySource",
-        "Metric",
         "Param",
-        "PartitionOffset",
-        "PartitionReport",
         "ReferenceChange",
         "ReferenceSpec",
-        "Run",
-        "RunControl",
-        "RunSummary",
         "Secret",
-        "Sink",
-        "SinkBatch",
         "SinkSpec",
-        "SinkWriter",
-        "Source",
         "Stage",
-        "StateReader",
         "Subject",
-        "TableSource",
         "Timer",
         "ValueSpec",
         "ValueState",
-        "VectorizedHandler",
-        "check_ran",
-        "codec_for",
-        "copied",
-        "copied_if_possible",
         "errors",
-        "from_micros",
         "from_millis",
-        "hookimpl",
-        "hookspec",
-        "in_key_order",
-        "to_micros",
-        "to_millis",
         "truncate",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("Component", amadou.components), ("Sink", amadou.plugins), ("to_micros", amadou.event_time)]
+)
+def test_a_name_that_has_moved_is_still_found_with_a_warning(name: str, module: ModuleType) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"amadou.{name} has moved: use {module.__name__}.{name}") as warned:
+        assert getattr(amadou, name) is getattr(module, name)
+    assert [warning.filename for warning in warned] == [__file__]
+
+
+def test_an_unknown_name_is_not_found() -> None:
+    with pytest.raises(AttributeError, match="module 'amadou' has no attribute 'Kafka'"):
+        amadou.Kafka  # noqa: B018
 
 
 @pytest.mark.parametrize(
     "package",
     [
         amadou,
+        amadou.components,
+        amadou.plugins,
         amadou.data_source,
         amadou.paths,
         amadou.remote_files,

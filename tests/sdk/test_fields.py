@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import attrs
 import pytest
 
-from amadou import codec_for
 from amadou.errors import UnsupportedTypeError
 from amadou.fields import Field, field_types, fields_of, has_fields, is_named_tuple
+from amadou.plugins import codec_for
 
 T = TypeVar("T")
 U = TypeVar("U")

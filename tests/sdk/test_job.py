@@ -122,8 +122,14 @@ def test_a_job_has_timers_if_its_handler_defines_on_timer_expired() -> None:
         ({"sources": {}}, "the job has no source: add one to sources"),
         ({"sources": {"in": "file"}}, "sources['in'] must be an amadou.Source, not 'file'"),
         ({"sources": {"": MemorySource()}}, "a name in sources must be a non-empty string, not ''"),
-        ({"sources": MemorySink()}, "sources must be a mapping from names to amadou.Source, not MemorySink(0 records)"),
-        ({"sinks": {"sums": MemorySource()}}, "sinks['sums'] must be an amadou.Sink, not MemorySource(0 records)"),
+        (
+            {"sources": MemorySink()},
+            "sources must be a mapping from names to amadou.Source, not MemorySink(0 records)",
+        ),
+        (
+            {"sinks": {"sums": MemorySource()}},
+            "sinks['sums'] must be an amadou.Sink, not MemorySource(0 records)",
+        ),
         ({"sinks": {"sums": []}}, "sinks['sums'] is empty: add at least one sink"),
         (
             {"sinks": {"sums": [MemorySink(), MemorySource()]}},

@@ -1,7 +1,8 @@
 import pickle
 from typing import Any
 
-from amadou import MemorySink, MemorySource, SinkBatch, codec_for
+from amadou import MemorySink, MemorySource
+from amadou.plugins import SinkBatch, codec_for
 
 
 def batch(number: int, run: str = "run", port: str = "port") -> SinkBatch:

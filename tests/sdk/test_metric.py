@@ -4,7 +4,7 @@ from typing import Any
 import attrs
 import pytest
 
-from amadou import BatchReport, Counts, Metric, RunSummary
+from amadou.plugins import BatchReport, Counts, Metric, RunSummary
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amadou import from_micros, from_millis, to_micros, to_millis, truncate
+from amadou import from_millis, truncate
 from amadou.errors import NaiveTimestampError, TimestampRangeError
+from amadou.event_time import from_micros, to_micros, to_millis
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICROSECOND = timedelta(microseconds=1)

@@ -6,20 +6,10 @@ from typing import Any, Generic, TypeVar
 import pytest
 from typing_extensions import NotRequired, ReadOnly, Required, TypedDict
 
-from amadou import (
-    Handler,
-    Job,
-    KeyedEvent,
-    MapSpec,
-    MemorySink,
-    MemorySource,
-    SinkSpec,
-    Subject,
-    ValueSpec,
-    codec_for,
-)
+from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou._state.structure import structure_of
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
+from amadou.plugins import codec_for
 from amadou_runtime import TestRun
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)

@@ -11,8 +11,8 @@ from uuid import UUID
 import attrs
 import pytest
 
-from amadou import codec_for
 from amadou._state.unchanged import comparison_for
+from amadou.plugins import codec_for
 
 T = TypeVar("T")
 

@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 import pytest
 
-from amadou import BatchReport, DependencyChange, DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
+from amadou import DependencyChange, DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
 from amadou.errors import CallbackError, TooManyHeldError
+from amadou.plugins import BatchReport
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun, start
 from amadou_runtime.runs.files import LocalFiles

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from tests.conformance.handlers import event
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkBatch, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou.errors import AmadouError, RunError
+from amadou.plugins import SinkBatch
 from amadou_runtime import TestRun, start
 
 pytestmark = pytest.mark.spark

@@ -10,23 +10,9 @@ from urllib.request import urlopen
 import pytest
 from tests.waits import wait_for
 
-from amadou import (
-    AmadouError,
-    FailedBatch,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    Run,
-    RunSummary,
-    Sink,
-    SinkSpec,
-    Subject,
-    ValueSpec,
-    hookimpl,
-)
+from amadou import AmadouError, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, SinkError
+from amadou.plugins import FailedBatch, Run, RunSummary, Sink, hookimpl
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_plugins.metrics import PrometheusEndpoint
 from amadou_runtime import run, start

@@ -30,7 +30,8 @@ JOB = '''
     import logging
     from datetime import datetime, timezone
 
-    from amadou import FromPort, Handler, Job, KeyedEvent, MemorySink, Sink, SinkSpec, Stage, hookimpl
+    from amadou import FromPort, Handler, Job, KeyedEvent, MemorySink, SinkSpec, Stage
+    from amadou.plugins import Sink, hookimpl
     from amadou.errors import SinkError
     from amadou_plugins.connectors import LinesSource
     from amadou_runtime import main

@@ -14,8 +14,9 @@ from tests.runtime.test_group_by_key import BATCHES, Counting, Everything, chunk
 from tests.spark.log_storage import MemorySegments, opened
 from tests.spark.test_state_figures import process
 
-from amadou import Job, MemorySink, MemorySource, to_micros
+from amadou import Job, MemorySink, MemorySource
 from amadou.engine import pack
+from amadou.event_time import to_micros
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime.core.batch_driver import BatchDriver

@@ -8,8 +8,9 @@ import attrs
 import pytest
 from tests.conformance.handlers import at
 
-from amadou import Handler, Job, KeyedEvent, SinkSpec, Source, Subject, ValueSpec
+from amadou import Handler, Job, KeyedEvent, SinkSpec, Subject, ValueSpec
 from amadou.errors import CheckpointError
+from amadou.plugins import Source
 from amadou.spark_versions import names_sources
 from amadou_plugins.connectors import JsonLinesSink, LinesSource, MemorySource
 from amadou_runtime import run

@@ -16,7 +16,8 @@ from tests.services import OwnService
 from tests.topics import make_topic
 from tests.waits import wait_for
 
-from amadou import Job, Secret, from_micros, truncate
+from amadou import Job, Secret, truncate
+from amadou.event_time import from_micros
 from amadou_plugins.aggregates import Count
 from amadou_plugins.connectors import KafkaRecord, KafkaSource, PostgresSink
 from amadou_plugins.windows import TumblingWindow, windowed

@@ -15,18 +15,8 @@ from rich.console import Console
 from tests.topics import add_partitions, fill, make_topic
 from tests.waits import wait_for
 
-from amadou import (
-    BatchReport,
-    Handler,
-    Job,
-    KeyedEvent,
-    MemorySink,
-    MemorySource,
-    SinkSpec,
-    Subject,
-    hookimpl,
-    truncate,
-)
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, truncate
+from amadou.plugins import BatchReport, hookimpl
 from amadou_plugins.aggregates import Count
 from amadou_plugins.connectors import KafkaRecord, KafkaSource, LinesSource
 from amadou_plugins.windows import TumblingWindow, windowed

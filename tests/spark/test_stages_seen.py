@@ -12,8 +12,9 @@ from tests.plugins.test_prometheus import scraped
 from tests.top_pages import MINUTE, PageSum, Top, Views, view
 from tests.top_pages import top_pages as pages_job
 
-from amadou import BatchReport, Job, KeyedEvent, MemorySink, MemorySource, Subject, hookimpl, truncate
+from amadou import Job, KeyedEvent, MemorySink, MemorySource, Subject, truncate
 from amadou.errors import LoadError
+from amadou.plugins import BatchReport, hookimpl
 from amadou.spark_versions import wakes_while_ending
 from amadou_plugins.metrics import PrometheusEndpoint
 from amadou_runtime import Progress, run, start

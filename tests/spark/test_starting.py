@@ -19,8 +19,9 @@ from typing import Any, TypeAlias
 import pyspark
 import pytest
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Source, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject
 from amadou.errors import CallbackError, RunError
+from amadou.plugins import Source
 from amadou_plugins.connectors import LinesSource
 from amadou_runtime import RunningJob, start
 from amadou_runtime.spark.session import _launch_settings

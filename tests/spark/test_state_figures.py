@@ -12,7 +12,8 @@ from rich.console import Console
 from tests.spark.log_storage import MemorySegments, opened
 from tests.spark.stores import MAINLY_LOG
 
-from amadou import BatchReport, Counts, Handler, Job, KeyedEvent, MemorySource, Subject, ValueSpec, hookimpl
+from amadou import Handler, Job, KeyedEvent, MemorySource, Subject, ValueSpec
+from amadou.plugins import BatchReport, Counts, hookimpl
 from amadou_runtime import start
 from amadou_runtime.command.describe import describe
 from amadou_runtime.core.batch_driver import BatchDriver

@@ -19,7 +19,8 @@ from tests.stored.cases import CASES, FORMS, Case
 from tests.stored.fixture import PARALLEL, Fixture, Place, services_for, write_rows
 from tests.stored.jobs.format_1 import KEYS, column_lines, columns_job, values_job
 
-from amadou import Job, Source
+from amadou import Job
+from amadou.plugins import Source
 from amadou_runtime import TestRun, run
 from amadou_runtime.formats.release import amadou_version
 

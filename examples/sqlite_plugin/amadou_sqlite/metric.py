@@ -1,4 +1,4 @@
-from amadou import BatchReport, Metric
+from amadou.plugins import BatchReport, Metric
 
 
 def _values_per_event(batch: BatchReport) -> float | None:

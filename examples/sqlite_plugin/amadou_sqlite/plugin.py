@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from amadou import Metric, Sink, hookimpl
+from amadou.plugins import Metric, Sink, hookimpl
 from amadou_sqlite.metric import VALUES_PER_EVENT
 from amadou_sqlite.sink import SqliteSink
 

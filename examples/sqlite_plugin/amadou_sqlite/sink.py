@@ -6,8 +6,9 @@ from typing import Any
 
 import attrs
 
-from amadou import BufferingWriter, Codec, Param, Sink, SinkBatch, SinkWriter
+from amadou import Param
 from amadou.errors import SinkError
+from amadou.plugins import BufferingWriter, Codec, Sink, SinkBatch, SinkWriter
 from amadou_plugins.connectors import JsonCodec
 
 

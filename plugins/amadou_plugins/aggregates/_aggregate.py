@@ -2,7 +2,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from amadou import EventColumns, KeyedEvent
+from amadou import KeyedEvent
+from amadou.components import EventColumns
 from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._kinds import are_alike
 from amadou_plugins.aggregates._shown import settings, shown_aggregate

@@ -4,7 +4,8 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from amadou import EventColumns, KeyedEvent
+from amadou import KeyedEvent
+from amadou.components import EventColumns
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError, NotAnAggregateError
 from amadou_plugins.aggregates._foreign import Foreign, missing_methods

@@ -3,7 +3,8 @@ from typing import Any
 
 import attrs
 
-from amadou import EventColumns, KeyedEvent
+from amadou import KeyedEvent
+from amadou.components import EventColumns
 from amadou_plugins.aggregates._reading import OneValue, fields_read, is_missing
 
 

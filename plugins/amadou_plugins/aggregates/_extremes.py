@@ -4,7 +4,8 @@ from typing import Any, ClassVar
 
 import attrs
 
-from amadou import EventColumns, KeyedEvent
+from amadou import KeyedEvent
+from amadou.components import EventColumns
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._kinds import are_alike
 from amadou_plugins.aggregates._order import comparable, kind_name, rank

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
 
-from amadou import EventColumns, KeyedEvent
+from amadou import KeyedEvent
+from amadou.components import EventColumns
 from amadou.fields import fields_of, has_fields
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError

@@ -6,7 +6,8 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from amadou import EventColumns, KeyedEvent
+from amadou import KeyedEvent
+from amadou.components import EventColumns
 from amadou.event_time import MICROSECOND
 from amadou_plugins.aggregates._errors import AggregateError, ValueKindError
 from amadou_plugins.aggregates._exact import FEW, add_dyadic, add_floats, infinite, ratio, shrink, value_of

@@ -9,9 +9,9 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 from uuid import UUID
 
-from amadou import codec_for
 from amadou.errors import EncodeError, SinkError
 from amadou.fields import field_types
+from amadou.plugins import codec_for
 from amadou_plugins.connectors._json import JsonCodec
 
 VALUE = "value"

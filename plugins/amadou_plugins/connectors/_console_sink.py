@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from amadou import BufferingWriter, Codec, Sink, SinkBatch, SinkWriter
+from amadou.plugins import BufferingWriter, Codec, Sink, SinkBatch, SinkWriter
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 
 

@@ -3,8 +3,10 @@ from typing import Any
 
 import attrs
 
-from amadou import BufferingWriter, Param, Sink, SinkBatch, SinkWriter, check_ran
+from amadou import Param
+from amadou.components import check_ran
 from amadou.errors import SinkError
+from amadou.plugins import BufferingWriter, Sink, SinkBatch, SinkWriter
 from amadou_plugins.connectors._function_source import Function, loaded_function
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import attrs
 
-from amadou import Param, Source
+from amadou import Param
 from amadou.errors import SourceError
+from amadou.plugins import Source
 from amadou_plugins.connectors._function_source import Function, loaded_function
 from amadou_plugins.connectors._settings import check_count
 

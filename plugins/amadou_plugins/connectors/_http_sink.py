@@ -14,8 +14,9 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 import attrs
 
-from amadou import BufferingWriter, Codec, Param, Secret, Sink, SinkBatch, SinkWriter
+from amadou import Param, Secret
 from amadou.errors import SinkError
+from amadou.plugins import BufferingWriter, Codec, Sink, SinkBatch, SinkWriter
 from amadou.text import shortened
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 from amadou_plugins.connectors._settings import check_count, check_no_password, check_secret, check_time, revealed

@@ -10,9 +10,9 @@ from typing import Any, get_origin
 
 import orjson
 
-from amadou import SinkBatch
 from amadou.errors import EncodeError
 from amadou.fields import fields_of, has_fields, is_named_tuple, is_typed_dict
+from amadou.plugins import SinkBatch
 
 # orjson leaves out dataclass fields whose names begin with an underscore, so `_to_json` converts dataclasses.
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS

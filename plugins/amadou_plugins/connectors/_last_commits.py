@@ -1,6 +1,6 @@
 """Remembers the batches that this process has committed, for sinks that have to look for an interrupted commit."""
 
-from amadou import SinkBatch
+from amadou.plugins import SinkBatch
 
 
 class LastCommits:

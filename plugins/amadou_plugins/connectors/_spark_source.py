@@ -3,8 +3,9 @@ from typing import Any
 
 import attrs
 
-from amadou import BufferingWriter, Codec, Param, Sink, SinkBatch, SinkWriter, Source
+from amadou import Param
 from amadou.errors import SinkError, SourceError
+from amadou.plugins import BufferingWriter, Codec, Sink, SinkBatch, SinkWriter, Source
 from amadou.remote_files import java_message
 from amadou.spark_versions import frame_of_arrow
 from amadou_plugins.connectors._arrow import ArrowCodec

@@ -8,7 +8,8 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from amadou import AmadouError, DeadLetterReport, RunControl, StateReader
+from amadou import AmadouError
+from amadou.plugins import DeadLetterReport, RunControl, StateReader
 from amadou_plugins.console._biggest_keys import BiggestKeys
 from amadou_plugins.console._documents import shown
 from amadou_plugins.console._history import RunHistory

@@ -6,7 +6,8 @@ from datetime import datetime, timezone
 from time import monotonic
 from typing import Any, Final
 
-from amadou import AmadouError, StateReader
+from amadou import AmadouError
+from amadou.plugins import StateReader
 from amadou.text import shortened, shown_error
 from amadou_plugins.console._facts import RunFacts
 

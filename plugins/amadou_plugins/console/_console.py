@@ -4,7 +4,7 @@ import threading
 from datetime import datetime, timezone
 from typing import Final
 
-from amadou import BatchReport, FailedBatch, Run, RunSummary, hookimpl
+from amadou.plugins import BatchReport, FailedBatch, Run, RunSummary, hookimpl
 from amadou_plugins.console._facts import RunFacts
 from amadou_plugins.console._history import RunHistory
 from amadou_plugins.console._server import Server

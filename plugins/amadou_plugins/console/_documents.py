@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport
+from amadou.plugins import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport
 from amadou.text import qualified, redacted
 
 _MOST_PARTITIONS: Final = 1_000

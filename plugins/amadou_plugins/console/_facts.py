@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, DeadLetterReport, FailedBatch, Run, RunControl, StateReader
+from amadou.plugins import BatchReport, DeadLetterReport, FailedBatch, Run, RunControl, StateReader
 from amadou.text import qualified
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, RunSummary
+from amadou.plugins import BatchReport, Counts, DeadLetterReport, FailedBatch, RunSummary
 from amadou.text import shortened, shown_error
 from amadou_plugins.console._documents import (
     batch_document,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import attrs
 
-from amadou import BatchReport, DeadLetterReport
+from amadou.plugins import BatchReport, DeadLetterReport
 from amadou_plugins.console._documents import late_document, letter_document
 
 MOST_LETTERS: Final = 100

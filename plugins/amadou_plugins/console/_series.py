@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from amadou import BatchReport
+from amadou.plugins import BatchReport
 
 
 class Series(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from amadou import BatchReport, FailedBatch
+from amadou.plugins import BatchReport, FailedBatch
 from amadou_plugins.console._documents import shown
 from amadou_plugins.console._facts import RunFacts
 from amadou_plugins.console._history import RunHistory

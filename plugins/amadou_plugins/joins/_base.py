@@ -6,8 +6,10 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 from typing_extensions import Required
 
-from amadou import Invoke, Key, KeyedEvent, Subject, copied, from_micros
+from amadou import Key, KeyedEvent, Subject
+from amadou.components import Invoke, copied
 from amadou.errors import SpecError
+from amadou.event_time import from_micros
 from amadou_plugins._calling import CallingComponent, H, OnLate, X
 from amadou_plugins.joins._errors import JoinSourceError
 

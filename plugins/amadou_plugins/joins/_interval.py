@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 from typing_extensions import Unpack
 
-from amadou import ComponentState, Invoke, KeyedEvent, Subject, copied, to_micros
+from amadou import KeyedEvent, Subject
+from amadou.components import ComponentState, Invoke, copied
 from amadou.errors import SpecError
-from amadou.event_time import END_OF_TIME, MICROSECOND
+from amadou.event_time import END_OF_TIME, MICROSECOND, to_micros
 from amadou_plugins._calling import direct
 from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 from amadou_plugins.joins._timeline import Timeline, is_timeline, timelines

@@ -5,7 +5,9 @@ from typing import Any, Literal
 
 from typing_extensions import Unpack
 
-from amadou import Invoke, KeyedEvent, Subject, copied, to_micros
+from amadou import KeyedEvent, Subject
+from amadou.components import Invoke, copied
+from amadou.event_time import to_micros
 from amadou_plugins._calling import direct
 from amadou_plugins._stored_form import are_times
 from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept

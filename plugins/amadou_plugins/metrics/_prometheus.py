@@ -4,7 +4,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from amadou import AmadouError, BatchReport, Metric, Run, hookimpl
+from amadou import AmadouError
+from amadou.plugins import BatchReport, Metric, Run, hookimpl
 from amadou_plugins._hosts import Hosts, in_url
 from amadou_plugins.metrics._spark import SPARK
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amadou import Metric
+from amadou.plugins import Metric
 
 
 def _named(field: str) -> Callable[[Any], float | None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from amadou import BatchReport, Metric, hookimpl
+from amadou.plugins import BatchReport, Metric, hookimpl
 
 
 @hookimpl

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from amadou import from_millis, to_millis
+from amadou import from_millis
 from amadou.errors import NaiveTimestampError
-from amadou.event_time import from_text
+from amadou.event_time import from_text, to_millis
 from amadou.text import shown_value
 from amadou_plugins.window_node._errors import MessageError
 from amadou_plugins.window_node._window import start_of, window

@@ -8,20 +8,10 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypedDict, overlo
 
 from typing_extensions import NamedTuple, TypeVar
 
-from amadou import (
-    ComponentState,
-    EventColumns,
-    Invoke,
-    Key,
-    KeyedEvent,
-    Subject,
-    check_ran,
-    copied,
-    copied_if_possible,
-    from_micros,
-)
+from amadou import Key, KeyedEvent, Subject
+from amadou.components import ComponentState, EventColumns, Invoke, check_ran, copied, copied_if_possible
 from amadou.errors import SpecError
-from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, from_micros
 from amadou_plugins._calling import CallingComponent, H, OnLate, X, latest, micros_of
 from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, ValueKindError, aggregate_of
 from amadou_plugins.aggregates._composite import CompositeAggregate, accumulators_of, forget_removed

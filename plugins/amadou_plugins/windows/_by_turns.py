@@ -2,7 +2,8 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from amadou import EventColumns, Key, KeyedEvent
+from amadou import Key, KeyedEvent
+from amadou.components import EventColumns
 from amadou_plugins.aggregates import Aggregate
 from amadou_plugins.aggregates._composite import CompositeAggregate, forget_removed
 from amadou_plugins.aggregates._kinds import joined

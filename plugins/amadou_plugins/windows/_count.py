@@ -7,8 +7,9 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from amadou import KeyedEvent, Subject, to_micros
+from amadou import KeyedEvent, Subject
 from amadou.errors import SpecError
+from amadou.event_time import to_micros
 from amadou_plugins._calling import direct
 from amadou_plugins._stored_form import are_rows
 from amadou_plugins.windows._base import ACCUMULATOR, COUNT, CommonSettings, V, V_co, WindowSpec

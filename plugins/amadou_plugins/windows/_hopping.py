@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from typing_extensions import Unpack
 
-from amadou import EventColumns, Invoke, Key, KeyedEvent, KeyGroupState, Subject, from_micros, in_key_order, to_micros
+from amadou import Key, KeyedEvent, Subject
+from amadou.components import EventColumns, Invoke, KeyGroupState, in_key_order
 from amadou.errors import SpecError
-from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, from_micros, to_micros
 from amadou_plugins._calling import direct, earliest, latest, micros_of
 from amadou_plugins._stored_form import is_by_time
 from amadou_plugins.aggregates import AggregateError

@@ -1,6 +1,7 @@
 from typing import Any
 
-from amadou import KeyedEvent, copied
+from amadou import KeyedEvent
+from amadou.components import copied
 from amadou_plugins.aggregates import Aggregate
 
 

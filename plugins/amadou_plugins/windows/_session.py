@@ -10,20 +10,10 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from amadou import (
-    ComponentState,
-    EventColumns,
-    Invoke,
-    Key,
-    KeyedEvent,
-    KeyGroupState,
-    Subject,
-    from_micros,
-    in_key_order,
-    to_micros,
-)
+from amadou import Key, KeyedEvent, Subject
+from amadou.components import ComponentState, EventColumns, Invoke, KeyGroupState, in_key_order
 from amadou.errors import SpecError
-from amadou.event_time import END_OF_TIME, EPOCH, MICROSECOND
+from amadou.event_time import END_OF_TIME, EPOCH, MICROSECOND, from_micros, to_micros
 from amadou_plugins._calling import direct, latest, micros_of
 from amadou_plugins._stored_form import are_rows, is_by_time
 from amadou_plugins.aggregates._kinds import different, joined

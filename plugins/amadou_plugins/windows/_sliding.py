@@ -5,8 +5,9 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from amadou import Invoke, KeyedEvent, Subject, to_micros
-from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
+from amadou import KeyedEvent, Subject
+from amadou.components import Invoke
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, to_micros
 from amadou_plugins._calling import direct, earliest, latest, micros_of
 from amadou_plugins._stored_form import is_by_time
 from amadou_plugins.windows._base import (

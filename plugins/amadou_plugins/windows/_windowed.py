@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 import attrs
 import orjson
 
-from amadou import Filtered, Job, Key, KeyedEvent, SinkSpec, Subject, VectorizedHandler
+from amadou import Filtered, Job, Key, KeyedEvent, SinkSpec, Subject
+from amadou.components import VectorizedHandler
 from amadou.errors import AmadouError, SpecError
 from amadou.event_time import from_text
 from amadou_plugins.windows._base import Window, WindowSpec

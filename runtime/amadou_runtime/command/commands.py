@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from amadou import hookimpl
+from amadou.plugins import hookimpl
 from amadou_runtime.command.console_command import CONSOLE_EXAMPLES, show_console
 from amadou_runtime.command.new_command import NEW_EXAMPLE, new_project
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs

@@ -8,7 +8,8 @@ from typing import Any
 
 import attrs
 
-from amadou import AmadouError, RunSummary
+from amadou import AmadouError
+from amadou.plugins import RunSummary
 from amadou.text import redacted
 from amadou_runtime.command.printable import printable, printable_lines
 from amadou_runtime.command.progress_display import progress_line

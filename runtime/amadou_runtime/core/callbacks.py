@@ -4,18 +4,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from amadou import (
-    Component,
-    DependencyChange,
-    Invoke,
-    Job,
-    Key,
-    KeyedEvent,
-    ReferenceChange,
-    Subject,
-    check_ran,
-    in_key_order,
-)
+from amadou import DependencyChange, Job, Key, KeyedEvent, ReferenceChange, Subject
+from amadou.components import Component, Invoke, check_ran, in_key_order
 from amadou.dependencies import DependencyCallbacks
 from amadou.engine import ON_CHANGE, Batch, batch_of, keyed_events, known_components
 from amadou.errors import AmadouError, RecoverError

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import attrs
 
-from amadou import Component, EventColumns, Job, to_micros
+from amadou import Job
+from amadou.components import Component, EventColumns
 from amadou.engine import FedSource, pack
+from amadou.event_time import to_micros
 from amadou_runtime.core.vectorized import vectorized_component
 
 COMBINED: Final = b"combined"

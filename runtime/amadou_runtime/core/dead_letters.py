@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from amadou import DeadLetter, Invoke, Job, KeyedEvent, Subject, Timer, check_ran
+from amadou import DeadLetter, Job, KeyedEvent, Subject, Timer
+from amadou.components import Invoke, check_ran
 from amadou.engine import DEAD_LETTERS, batch_of, pack, type_reference
 from amadou.errors import AmadouError, CallbackError, StateDecodeError
 from amadou.event_time import from_micros

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, cast
 
 import attrs
 
-from amadou import DependencyChange, DependsOn, Job, from_micros
+from amadou import DependencyChange, DependsOn, Job
 from amadou.dependencies import downtime, has_recovered
 from amadou.engine import pack, unpack
 from amadou.errors import TooManyHeldError
-from amadou.event_time import MICROSECOND
+from amadou.event_time import MICROSECOND, from_micros
 
 _logger = logging.getLogger("amadou")
 HOLD_ALL = -(1 << 63)

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from amadou import Component, Key, Subject
+from amadou import Key, Subject
+from amadou.components import Component
 from amadou.engine import Batch, StateTable, pack
 from amadou.errors import RunError
 from amadou.event_time import from_micros

@@ -5,7 +5,8 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from amadou import Job, Key, KeyedEvent, in_key_order
+from amadou import Job, Key, KeyedEvent
+from amadou.components import in_key_order
 from amadou.engine import FedSource, fed_output
 from amadou.event_time import to_micros
 

@@ -5,7 +5,8 @@ from heapq import heappop, heappush
 from itertools import repeat
 from typing import TypeAlias
 
-from amadou import Key, Subject, Timer, check_ran, in_key_order
+from amadou import Key, Subject, Timer
+from amadou.components import check_ran, in_key_order
 from amadou.engine import Batch, Timers, batch_of
 from amadou.errors import TimerError
 from amadou.event_time import from_micros

@@ -5,7 +5,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from amadou import Component, Key, KeyedEvent, KeyGroupState
+from amadou import Key, KeyedEvent
+from amadou.components import Component, KeyGroupState
 from amadou.engine import Envelope, StateTable, Timers, pack, unpack
 from amadou.errors import SpecError
 from amadou_runtime.core.dependencies import Held

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, Protocol
 
 import attrs
 
-from amadou import Counts
+from amadou.plugins import Counts
 from amadou_runtime.core.dependencies import Held, all_held
 from amadou_runtime.core.key_group import GroupChanges, StoredGroup
 from amadou_runtime.core.operator import Operator, ProcessedGroup

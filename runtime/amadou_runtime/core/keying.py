@@ -10,7 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
-from amadou import Counts, Filtered, Job, KeyedEvent, Source, TableSource, check_ran, copied_if_possible
+from amadou import Filtered, Job, KeyedEvent
+from amadou.components import check_ran, copied_if_possible
 from amadou.engine import DEAD_LETTERS, FedSource, callbacks_of, check_key, pack
 from amadou.errors import (
     AmadouError,
@@ -23,6 +24,7 @@ from amadou.errors import (
     TooFarAheadError,
 )
 from amadou.event_time import FIRST_TIME, LAST_TIME, from_micros, to_micros
+from amadou.plugins import Counts, Source, TableSource
 from amadou_runtime.core.combining import combiner_for
 from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from amadou import Component, Counts, EventColumns, Job, Key, ReferenceChange, Subject, check_ran, in_key_order
+from amadou import Job, Key, ReferenceChange, Subject
+from amadou.components import Component, EventColumns, check_ran, in_key_order
 from amadou.engine import (
     ON_CHANGE,
     Batch,
@@ -23,6 +24,7 @@ from amadou.engine import (
 )
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import from_micros
+from amadou.plugins import Counts
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
 from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.dependencies import Decision, Held, evaluate, held_counts

@@ -5,7 +5,8 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from amadou import DeadLetter, DeadLetterReport, LateEventReport
+from amadou import DeadLetter
+from amadou.plugins import DeadLetterReport, LateEventReport
 from amadou.text import error_type, redacted, shortened, shown_value
 
 MOST: Final = 20

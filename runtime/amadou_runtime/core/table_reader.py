@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from amadou import TableSource
+from amadou.plugins import TableSource
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.references import ReferenceTable, updates_of

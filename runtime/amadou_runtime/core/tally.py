@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
-from amadou import Counts
 from amadou.engine import sum_counts
+from amadou.plugins import Counts
 from amadou_runtime.core.dead_letter_limit import Failures, all_failures
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.watermark import Newest

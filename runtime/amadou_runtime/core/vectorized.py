@@ -5,7 +5,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from amadou import Component, Handler, Job, Key, VectorizedHandler
+from amadou import Handler, Job, Key
+from amadou.components import Component, VectorizedHandler
 from amadou_runtime.formats.failure import shown_traceback
 
 T = TypeVar("T")

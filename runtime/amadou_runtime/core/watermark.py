@@ -6,9 +6,10 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from amadou import Job, PartitionOffset, PartitionReport, from_micros
+from amadou import Job
 from amadou.engine import BeforeEnd
-from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, to_micros
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, from_micros, to_micros
+from amadou.plugins import PartitionOffset, PartitionReport
 from amadou_runtime.core.dependencies import Held
 
 Newest: TypeAlias = dict[str, dict[str, int]]

@@ -8,9 +8,11 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from amadou import BatchReport, Job, Run, RunSummary, SinkBatch, from_micros
+from amadou import Job
 from amadou.engine import clock_time
 from amadou.errors import AmadouError
+from amadou.event_time import from_micros
+from amadou.plugins import BatchReport, Run, RunSummary, SinkBatch
 from amadou.text import qualified
 from amadou_runtime.core.dependencies import downs, log_changes
 from amadou_runtime.core.feeding import fed_by

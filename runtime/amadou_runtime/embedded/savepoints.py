@@ -5,8 +5,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-from amadou import AmadouError, Job, Source
+from amadou import AmadouError, Job
 from amadou.errors import SourceError
+from amadou.plugins import Source
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.references import ReferenceTable, saved_name
 from amadou_runtime.core.watermark import Watermark

@@ -9,9 +9,11 @@ from types import TracebackType
 from typing import Any
 
 import amadou
-from amadou import FailedBatch, Job, Subject, Timer, from_micros
+from amadou import Job, Subject, Timer
 from amadou.engine import clock_time, pack, redacted, unpack
 from amadou.errors import AmadouError, CallbackError, JobError
+from amadou.event_time import from_micros
+from amadou.plugins import FailedBatch
 from amadou.text import shortened, shown_error, shown_value, valid
 
 _RECORD_LIMIT = 500

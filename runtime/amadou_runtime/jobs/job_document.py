@@ -8,7 +8,8 @@ from typing import Any
 
 import attrs
 
-from amadou import Component, Job, Lookup, Param
+from amadou import Job, Lookup, Param
+from amadou.components import Component
 from amadou.engine import HIDDEN, FedSource, names_secret, params_of
 from amadou.text import shortened
 from amadou_runtime.formats.documents import structured

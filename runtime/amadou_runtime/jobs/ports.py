@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from amadou import Job, Sink
+from amadou import Job
 from amadou.errors import JobError
 from amadou.paths import local_path
+from amadou.plugins import Sink
 from amadou.text import qualified
 from amadou_runtime.jobs.several_sinks import SeveralSinks
 from amadou_runtime.plugins.hooks import plugins_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Codec, Sink, SinkBatch, SinkWriter
+from amadou.plugins import Codec, Sink, SinkBatch, SinkWriter
 
 
 class SeveralSinks(Sink):

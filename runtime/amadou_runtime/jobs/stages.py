@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
-from amadou import BatchReport, Job
+from amadou import Job
 from amadou.errors import (
     CallbackError,
     LoadError,
@@ -11,6 +11,7 @@ from amadou.errors import (
     TooManyDeadLettersError,
     TooManyHeldError,
 )
+from amadou.plugins import BatchReport
 from amadou_runtime.formats.json_logs import log_context
 
 

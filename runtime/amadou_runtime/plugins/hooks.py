@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from amadou import Job, Metric, Run, Sink, Source
+from amadou import Job
 from amadou.errors import AmadouError, PluginError
+from amadou.plugins import Metric, Run, Sink, Source
 from amadou.text import shown_value
 from amadou_runtime.formats.failure import shown_traceback
 from amadou_runtime.plugins.loading import LoadedPlugin, PluginLoader
@@ -58,7 +59,7 @@ class Plugins:
             try:
                 for metric in self._call(implementation, hook, list):
                     if not isinstance(metric, Metric):
-                        raise PluginError(plugin, f"it returned {metric!r}, not an amadou.Metric", hook)
+                        raise PluginError(plugin, f"it returned {metric!r}, not an amadou.plugins.Metric", hook)
                     if metric.name in known:
                         raise _taken(plugin, f"the metric {metric.name!r}", owners[metric.name], hook)
                     known[metric.name], owners[metric.name] = guarded(metric, plugin), plugin

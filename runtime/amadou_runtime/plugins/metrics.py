@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, Metric
 from amadou.engine import redacted
+from amadou.plugins import BatchReport, Metric
 from amadou_runtime.formats.failure import shown_traceback
 
 _logger = logging.getLogger("amadou")

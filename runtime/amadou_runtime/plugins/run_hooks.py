@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, DeadLetterReport, FailedBatch, Run, RunSummary
+from amadou.plugins import BatchReport, DeadLetterReport, FailedBatch, Run, RunSummary
 from amadou_runtime.plugins.hooks import Plugins
 
 

@@ -4,7 +4,8 @@ import logging
 from collections import deque
 from datetime import datetime, timedelta
 
-from amadou import BatchReport, Job
+from amadou import Job
+from amadou.plugins import BatchReport
 
 _SHARE = 0.01
 _STRETCH = 1_000

@@ -3,8 +3,9 @@
 import logging
 from datetime import datetime, timedelta, timezone
 
-from amadou import BatchReport, Job, PartitionReport
+from amadou import Job
 from amadou.engine import shown_watermark
+from amadou.plugins import BatchReport, PartitionReport
 
 _PATIENCE = timedelta(minutes=1)
 _WAITS = (

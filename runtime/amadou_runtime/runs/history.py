@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from amadou import BatchReport, DeadLetterReport, FailedBatch, LateEventReport
+from amadou.plugins import BatchReport, DeadLetterReport, FailedBatch, LateEventReport
 from amadou_runtime.formats.documents import UNREADABLE, exact, structured
 from amadou_runtime.jobs.job_document import read_job_document
 from amadou_runtime.jobs.trigger import trigger_problem

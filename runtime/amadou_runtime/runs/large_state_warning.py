@@ -2,8 +2,9 @@
 
 import logging
 
-from amadou import BatchReport, Job
+from amadou import Job
 from amadou.engine import shown_bytes
+from amadou.plugins import BatchReport
 
 _LARGE = 16 << 20
 """Compressed size in bytes. The table in `benchmarks/README.md` shows the time of a batch on both stores by size."""

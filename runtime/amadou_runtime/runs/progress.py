@@ -5,8 +5,8 @@ from datetime import datetime
 
 import attrs
 
-from amadou import Counts, PartitionReport
 from amadou.event_time import FIRST_TIME
+from amadou.plugins import Counts, PartitionReport
 
 
 @attrs.frozen

@@ -11,10 +11,12 @@ from typing import Any
 
 import attrs
 
-from amadou import Component, DeadLetterReport, Job, Key, KeyedEvent
+from amadou import Job, Key, KeyedEvent
+from amadou.components import Component
 from amadou.engine import LATE_EVENTS, redacted, type_reference, unpack
 from amadou.errors import AmadouError, LoadError
 from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
+from amadou.plugins import DeadLetterReport
 from amadou.text import error_type
 from amadou_runtime.core.feeding import fed_value, replayed_record
 from amadou_runtime.formats.documents import UNREADABLE

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import attrs
 import msgpack
 
-from amadou import Component, Key, KeyGroupState
+from amadou import Key
+from amadou.components import Component, KeyGroupState
 from amadou.engine import StateTable, pack, unpack, unpack_stored, unpack_times
 from amadou.errors import SavepointError, StateDecodeError
 from amadou.event_time import from_micros

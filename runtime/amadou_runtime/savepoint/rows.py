@@ -10,7 +10,8 @@ from typing import IO, Any
 
 import attrs
 
-from amadou import Component, Job, Key
+from amadou import Job, Key
+from amadou.components import Component
 from amadou.engine import StateTable, check_key, pack, unpack
 from amadou.errors import AmadouError, SavepointError
 from amadou.event_time import to_micros

@@ -13,9 +13,11 @@ from typing import Any, Final, NoReturn
 
 import attrs
 
-from amadou import Component, Job, Key, from_micros
+from amadou import Job, Key
+from amadou.components import Component
 from amadou.engine import sum_counts, unpack
 from amadou.errors import SavepointError
+from amadou.event_time import from_micros
 from amadou.paths import make_directory
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup

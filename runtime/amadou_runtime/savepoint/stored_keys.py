@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from amadou import Component, Job, Key
+from amadou import Job, Key
+from amadou.components import Component
 from amadou.engine import check_key, pack, unpack, unpack_stored
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 import attrs
 
-from amadou import Job, PartitionOffset, PartitionReport, Source
+from amadou import Job
 from amadou.engine import BeforeEnd, clock_time
 from amadou.errors import CheckpointError, RunError
 from amadou.event_time import END_OF_TIME
+from amadou.plugins import PartitionOffset, PartitionReport, Source
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.key_range import RangeStatus

@@ -7,7 +7,7 @@ from amadou_runtime.spark.running_job import RunningJob
 
 
 class Control:
-    """See `amadou.RunControl`.
+    """See `amadou.plugins.RunControl`.
 
     :ivar running: the run, once it has been created
     """

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Counts
+from amadou.plugins import Counts
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import StoreResult
 from amadou_runtime.spark.rows import RESULT

@@ -6,8 +6,8 @@ from typing import Any
 
 import attrs
 
-from amadou import SinkBatch, SinkWriter
 from amadou.errors import AmadouError
+from amadou.plugins import SinkBatch, SinkWriter
 from amadou.text import qualified
 from amadou_runtime.jobs.ports import port_codec, sink_of
 from amadou_runtime.spark.clock import BatchTime

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from amadou import Job, Run, Source
+from amadou import Job
+from amadou.plugins import Run, Source
 from amadou.spark_versions import check_has_all, check_reads_state
 from amadou.text import qualified
 from amadou_runtime.jobs.connectors import check_connectors, is_bounded

@@ -14,9 +14,11 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, Counts, FailedBatch, Job, PartitionReport, RunSummary, SinkBatch, from_micros
+from amadou import Job
 from amadou.engine import clock_time, shown_watermark
 from amadou.errors import AmadouError, CheckpointError, RunError
+from amadou.event_time import from_micros
+from amadou.plugins import BatchReport, Counts, FailedBatch, PartitionReport, RunSummary, SinkBatch
 from amadou.spark_versions import wakes_while_ending
 from amadou.text import qualified, shown_error
 from amadou_runtime.core.dead_letter_limit import LetterCount

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import attrs
 
-from amadou import Job, Source
+from amadou import Job
 from amadou.errors import CheckpointError
+from amadou.plugins import Source
 from amadou.spark_versions import names_sources
 from amadou.text import qualified
 from amadou_runtime.core.references import notifies_keys

@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
-from amadou import Counts
 from amadou.errors import AmadouError, CallbackError, RunError
+from amadou.plugins import Counts
 from amadou_runtime.core.key_range import RangeStatus, StoreResult
 from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.tally import BatchTally

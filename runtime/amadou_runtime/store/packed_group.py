@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator
 from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
-from amadou import Key, KeyGroupState
+from amadou import Key
+from amadou.components import KeyGroupState
 from amadou.engine import StateTable, Timers, is_watching, pack, unpack
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import END_OF_TIME

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from amadou import Component, Job, Key, copied_if_possible
+from amadou import Job, Key
+from amadou.components import Component, copied_if_possible
 from amadou.engine import StateTable
 from amadou.errors import VectorizedPathError
 from amadou.text import shown_error

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import attrs
 
-from amadou import in_key_order
+from amadou.components import in_key_order
 from amadou.engine import pack
 from amadou.errors import AmadouError, EngineDifferenceError
 from amadou.text import shown_value

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from amadou import KeyedEvent, copied_if_possible
+from amadou import KeyedEvent
+from amadou.components import copied_if_possible
 
 
 class ScriptedEvent:

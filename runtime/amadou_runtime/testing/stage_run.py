@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from amadou import Codec, DeadLetter, Job, Key, MemorySink, SinkBatch, Subject
+from amadou import DeadLetter, Job, Key, MemorySink, Subject
 from amadou.engine import DEAD_LETTERS, pack, sum_counts, unpack
 from amadou.errors import AmadouError, CheckpointError
+from amadou.plugins import Codec, SinkBatch
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.references import ReferenceTable, saved_name

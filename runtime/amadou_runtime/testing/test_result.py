@@ -5,10 +5,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from amadou import Codec, DeadLetter, Job, Key, KeyedEvent, Subject, Timer
+from amadou import DeadLetter, Job, Key, KeyedEvent, Subject, Timer
 from amadou.engine import DEAD_LETTERS, Batch
 from amadou.errors import PortError
 from amadou.event_time import FIRST_TIME, from_micros, to_micros
+from amadou.plugins import Codec
 from amadou.text import qualified
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.references import ReferenceTable

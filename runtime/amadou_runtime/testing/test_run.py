@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import attrs
 
-from amadou import Component, Job, Key, KeyedEvent, MemorySink, Subject
+from amadou import Job, Key, KeyedEvent, MemorySink, Subject
+from amadou.components import Component
 from amadou.engine import check_key, clock_time, pack, unpack
 from amadou.errors import AmadouError
 from amadou.event_time import MICROSECOND, from_micros, to_micros

@@ -3,7 +3,7 @@
 A plugin is a module or an object with functions that implement hooks. Each function is marked with `hookimpl` and has
 the name of a hook in `amadou.hookspecs`. A function can declare all, some or none of its hook's parameters::
 
-    from amadou import hookimpl
+    from amadou.plugins import hookimpl
     from my_company.sinks import PagerSink
 
     @hookimpl

@@ -7,9 +7,9 @@ from typing import IO, Any
 import attrs
 import orjson
 
-from amadou import Codec, SinkBatch
 from amadou.errors import EncodeError, SinkError
 from amadou.fields import field_types
+from amadou.plugins import Codec, SinkBatch
 from amadou_plugins.connectors._arrow import VALUE
 from amadou_plugins.connectors._json import JsonCodec, class_of, json_lines
 from amadou_plugins.connectors.files.file_sink import FileSink

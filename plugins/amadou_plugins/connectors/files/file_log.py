@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import attrs
 
-from amadou import PartitionOffset
 from amadou.errors import SourceError
+from amadou.plugins import PartitionOffset
 from amadou_plugins.connectors.files.file_partitions import plain_path
 from amadou_plugins.connectors.files.found_files import FoundFiles
 

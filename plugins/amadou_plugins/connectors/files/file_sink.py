@@ -7,9 +7,10 @@ from typing import IO, Any, ClassVar
 
 import attrs
 
-from amadou import Param, Sink, SinkBatch, SinkWriter
+from amadou import Param
 from amadou.errors import SinkError
 from amadou.paths import is_remote
+from amadou.plugins import Sink, SinkBatch, SinkWriter
 from amadou_plugins.connectors.files.part_files import Content, PartFiles
 from amadou_plugins.connectors.files.path import check_path, path_text
 from amadou_plugins.connectors.files.remote_parts import RemoteParts

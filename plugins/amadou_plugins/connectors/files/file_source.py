@@ -8,8 +8,9 @@ from typing import Any
 
 import attrs
 
-from amadou import Param, PartitionOffset, Source
+from amadou import Param
 from amadou.errors import SourceError
+from amadou.plugins import PartitionOffset, Source
 from amadou_plugins.connectors._settings import check_count
 from amadou_plugins.connectors.files.file_log import files_in_log, files_read, log_text
 from amadou_plugins.connectors.files.file_partitions import check_partition_by, partition_of_file

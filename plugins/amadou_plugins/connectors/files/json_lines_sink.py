@@ -3,7 +3,7 @@ from typing import IO, Any
 
 import attrs
 
-from amadou import Codec, SinkBatch
+from amadou.plugins import Codec, SinkBatch
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 from amadou_plugins.connectors.files.file_sink import FileSink
 from amadou_plugins.connectors.files.part_files import Content, LinesContent

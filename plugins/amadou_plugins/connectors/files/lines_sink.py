@@ -3,8 +3,8 @@ from typing import IO, Any
 
 import attrs
 
-from amadou import Codec, SinkBatch
 from amadou.errors import EncodeError, SinkError
+from amadou.plugins import Codec, SinkBatch
 from amadou_plugins.connectors._json import JsonCodec
 from amadou_plugins.connectors.files.file_sink import FileSink
 from amadou_plugins.connectors.files.lines_source import BYTE_ORDER_MARK, LINE_END

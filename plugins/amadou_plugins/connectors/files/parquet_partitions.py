@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from amadou import SinkWriter
 from amadou.errors import EncodeError, SinkError
+from amadou.plugins import SinkWriter
 from amadou_plugins.connectors._arrow import ArrowCodec
 
 _MOST_OPEN = 100

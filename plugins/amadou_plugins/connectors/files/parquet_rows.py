@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from amadou import SinkBatch
+from amadou.plugins import SinkBatch
 from amadou_plugins.connectors.files.part_files import PartFiles
 from amadou_plugins.connectors.files.remote_parts import RemoteParts
 

@@ -3,8 +3,9 @@ from typing import IO, Any
 
 import attrs
 
-from amadou import Codec, DeadLetter, Param, SinkBatch, SinkWriter
+from amadou import DeadLetter, Param
 from amadou.errors import SinkError
+from amadou.plugins import Codec, SinkBatch, SinkWriter
 from amadou_plugins.connectors._arrow import ArrowCodec
 from amadou_plugins.connectors._json import json_lines
 from amadou_plugins.connectors._settings import check_count

@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 import attrs
 
-from amadou import Param, SinkBatch, SinkWriter
+from amadou import Param
 from amadou.errors import SinkError
 from amadou.paths import local_path
+from amadou.plugins import SinkBatch, SinkWriter
 from amadou_plugins.connectors._last_commits import LastCommits
 
 

@@ -20,8 +20,8 @@ from typing import IO, Any, Final
 
 import attrs
 
-from amadou import SinkBatch, SinkWriter
 from amadou.errors import SinkError
+from amadou.plugins import SinkBatch, SinkWriter
 from amadou.remote_files import RemoteDirectory, running_context
 from amadou_plugins.connectors._last_commits import LastCommits
 from amadou_plugins.connectors.files.part_files import Content, stem

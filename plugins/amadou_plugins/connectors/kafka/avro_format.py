@@ -5,9 +5,9 @@ from typing import Any
 import attrs
 import orjson
 
-from amadou import codec_for
 from amadou.errors import StateDecodeError
 from amadou.fields import fields_of, has_fields
+from amadou.plugins import codec_for
 from amadou.text import shown_value
 from amadou_plugins.connectors.kafka.schema_format import NORMALIZE, SchemaFormat
 from amadou_plugins.connectors.kafka.schema_registry import Registry

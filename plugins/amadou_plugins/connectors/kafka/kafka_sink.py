@@ -6,9 +6,10 @@ from typing import Any
 import attrs
 import orjson
 
-from amadou import Codec, Param, Sink, SinkBatch, SinkWriter
+from amadou import Param
 from amadou.errors import EncodeError, SinkError
 from amadou.fields import field_types
+from amadou.plugins import Codec, Sink, SinkBatch, SinkWriter
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 from amadou_plugins.connectors.kafka.client import PRODUCER_SETTINGS, Cluster, Patience, check_topic
 from amadou_plugins.connectors.kafka.offsets import Offsets

@@ -9,9 +9,10 @@ from typing import Any, Generic
 import attrs
 from typing_extensions import NamedTuple, TypeVar
 
-from amadou import Param, PartitionOffset, Source
+from amadou import Param
 from amadou.errors import AmadouError, SourceError
 from amadou.event_time import from_millis
+from amadou.plugins import PartitionOffset, Source
 from amadou_plugins.connectors._settings import check_count
 from amadou_plugins.connectors.kafka.client import Cluster, Patience, check_topic
 from amadou_plugins.connectors.kafka.offsets import EARLIEST, LATEST, Offsets, Range, check_start

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from amadou import to_millis
 from amadou.errors import SourceError
+from amadou.event_time import to_millis
 from amadou_plugins.connectors.kafka.client import Admin, Cluster
 
 EARLIEST, LATEST = "earliest", "latest"

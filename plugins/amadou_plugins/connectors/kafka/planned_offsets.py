@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from amadou import PartitionOffset
+from amadou.plugins import PartitionOffset
 from amadou_plugins.connectors.kafka.offsets import Range, partition_name
 
 Partition: TypeAlias = tuple[str, int]

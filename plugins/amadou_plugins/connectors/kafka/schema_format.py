@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
-from amadou import Codec, Param, codec_for
+from amadou import Param
 from amadou.errors import AmadouError, EncodeError
 from amadou.fields import has_fields
+from amadou.plugins import Codec, codec_for
 from amadou.text import shown_value
 from amadou_plugins.connectors._settings import check_options, check_secret
 from amadou_plugins.connectors.kafka.client import ClusterSettings

@@ -17,8 +17,8 @@ from uuid import uuid4
 import attrs
 import orjson
 
-from amadou import SinkBatch, SinkWriter
 from amadou.errors import SinkError
+from amadou.plugins import SinkBatch, SinkWriter
 from amadou_plugins.connectors.kafka.client import ANSWER_WITHIN, PRODUCER_SETTINGS, Admin, Cluster, Patience
 
 T = TypeVar("T")

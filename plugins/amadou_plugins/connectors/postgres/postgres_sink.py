@@ -6,8 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
-from amadou import Codec, DeadLetter, LateEvent, Param, Secret, Sink, SinkBatch, SinkWriter
+from amadou import DeadLetter, LateEvent, Param, Secret
 from amadou.errors import SinkError
+from amadou.plugins import Codec, Sink, SinkBatch, SinkWriter
 from amadou_plugins.connectors._json import JsonCodec
 from amadou_plugins.connectors._settings import check_secret, check_time, has_password
 from amadou_plugins.connectors.postgres.columns import fields_for

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import attrs
 
-from amadou import KeyedEvent, TableSource
+from amadou import KeyedEvent
 from amadou.errors import SourceError
+from amadou.plugins import TableSource
 from amadou_plugins.connectors._settings import check_time
 from amadou_plugins.connectors.postgres.row_settings import RowSettings
 

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import attrs
 
-from amadou import SinkBatch
 from amadou.errors import SinkError
+from amadou.plugins import SinkBatch
 from amadou_plugins.connectors._json import JsonCodec
 from amadou_plugins.connectors.postgres.columns import Column, columns_of, definition
 from amadou_plugins.connectors.postgres.server import Server

@@ -3,8 +3,9 @@ from typing import Any
 
 import attrs
 
-from amadou import Param, SinkBatch
+from amadou import Param
 from amadou.errors import SinkError
+from amadou.plugins import SinkBatch
 from amadou.spark_versions import spark_version
 from amadou_plugins.connectors.files.column_names import column_names
 from amadou_plugins.connectors.tables.spark_tables import scala_release, spark_release

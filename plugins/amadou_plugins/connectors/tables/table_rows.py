@@ -4,7 +4,7 @@ import io
 from collections.abc import Sequence
 from typing import Any, Final
 
-from amadou import SinkWriter
+from amadou.plugins import SinkWriter
 from amadou.spark_versions import frame_of_arrow
 from amadou_plugins.connectors._arrow import ArrowCodec
 

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 import attrs
 
-from amadou import Codec, Param, Sink, SinkBatch, SinkWriter
+from amadou import Param
 from amadou.errors import SinkError
+from amadou.plugins import Codec, Sink, SinkBatch, SinkWriter
 from amadou.spark_versions import frame_of_arrow
 from amadou_plugins.connectors.tables.spark_tables import check_columns, explained, running_spark
 from amadou_plugins.connectors.tables.table_rows import TableCodec, TableRowsWriter, frame_of, joined_rows

@@ -14,7 +14,7 @@ from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 
 @attrs.frozen
 class RunState:
-    """See `amadou.StateReader`.
+    """See `amadou.plugins.StateReader`.
 
     :param spark: function that returns a `SparkSession`. It is called only if the checkpoint's files cannot be read
         directly

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import attrs
 
-from amadou import Counts
 from amadou.engine import pack
+from amadou.plugins import Counts
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import GroupStatus, StoreResult, range_status
 from amadou_runtime.store.group_by_key import entries_of

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
-from amadou import Counts
 from amadou.engine import pack, unpack
 from amadou.event_time import END_OF_TIME
+from amadou.plugins import Counts
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.key_group import KeyGroup, StoredGroup
 from amadou_runtime.core.key_range import GroupStatus, StoreResult, range_status
