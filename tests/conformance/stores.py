@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tests.spark.log_storage import MemorySegments
 
+from amadou_runtime.core.group_batch import ProcessedGroup
 from amadou_runtime.core.key_group import KeyGroup, StoredGroup
 from amadou_runtime.core.key_range import RangeStatus
-from amadou_runtime.core.operator import ProcessedGroup
 from amadou_runtime.store.log.entries import RangeEntries
 from amadou_runtime.store.log.forms import ENTRY_PER_KEY, ONE_ENTRY, Forms
 from amadou_runtime.store.log.logged_range import LoggedRange

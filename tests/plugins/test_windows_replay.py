@@ -25,7 +25,8 @@ from amadou_plugins.windows import (
 )
 from amadou_runtime import TestResult, TestRun
 from amadou_runtime.core.failed_call import FailedCall
-from amadou_runtime.core.operator import GroupBatch, Operator, ReplayedGroup
+from amadou_runtime.core.group_batch import GroupBatch, ReplayedGroup
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.jobs.ports import port_codec
 from amadou_runtime.runs.dead_letter_files import Letter
 from amadou_runtime.runs.replay import ReplayedLetter, plan_of

@@ -22,7 +22,8 @@ from amadou_plugins.windows import (
 )
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
-from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.group_batch import GroupBatch
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.store.packed_group import PackedGroup
 
 KINDS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [

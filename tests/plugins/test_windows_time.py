@@ -12,7 +12,8 @@ from amadou.event_time import to_micros
 from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
-from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.group_batch import GroupBatch
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.store.packed_group import PackedGroup
 
 MINUTE = timedelta(minutes=1)

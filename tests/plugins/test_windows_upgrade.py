@@ -15,7 +15,8 @@ from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mea
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
-from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.group_batch import GroupBatch, ProcessedGroup
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.store.packed_group import PackedGroup
 
 KINDS: dict[str, Callable[..., Recording]] = {

@@ -16,8 +16,9 @@ from amadou.event_time import to_micros
 from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, Window, WindowSpec, windowed
 from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.group_batch import GroupBatch, ProcessedGroup
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.store.packed_group import PackedGroup
 
 values = st.sampled_from(

@@ -15,8 +15,9 @@ from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow,
 from amadou_runtime.core.combining import COMBINED, combiner_for
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.feeding import fed_records
+from amadou_runtime.core.group_batch import GroupBatch
 from amadou_runtime.core.keying import Keying, key_event_of
-from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.store.group_by_key import GroupByKey
 from amadou_runtime.store.memory import EmbeddedState
 from amadou_runtime.store.packed_group import packed_group

@@ -10,7 +10,8 @@ from amadou import Handler, Job, KeyedEvent, ListSpec, MapSpec, MemorySink, Memo
 from amadou.event_time import to_micros
 from amadou_plugins.windows import SessionWindow, TumblingWindow, Window
 from amadou_runtime.core.events import Chunk, pack_events
-from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.group_batch import GroupBatch, ProcessedGroup
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.store.group_by_key import GroupByKey
 from amadou_runtime.store.memory import EmbeddedState
 from amadou_runtime.store.packed_group import PackedGroup, packed_group

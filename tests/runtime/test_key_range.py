@@ -13,9 +13,10 @@ from amadou.errors import StateDecodeError
 from amadou.event_time import to_micros
 from amadou_runtime.core.batch_driver import BatchDriver
 from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.group_batch import GroupBatch, GroupResult
 from amadou_runtime.core.key_range import range_count
 from amadou_runtime.core.keying import Keying
-from amadou_runtime.core.operator import GroupBatch, GroupResult, Operator
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.formats.compressed import pack_compressed
 from amadou_runtime.store.packed_group import PackedGroup
 from amadou_runtime.store.packed_range import PackedRange

@@ -11,7 +11,8 @@ from amadou.errors import CallbackError
 from amadou.event_time import from_micros, to_micros
 from amadou_runtime import LocalRunner
 from amadou_runtime.core.events import Chunk, in_order, pack_events
-from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.group_batch import GroupBatch, ProcessedGroup
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.store.packed_group import PackedGroup
 
 

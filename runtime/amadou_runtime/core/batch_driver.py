@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from amadou.engine import BeforeEnd
 from amadou_runtime.core.dependencies import Decision
 from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.group_batch import GroupBatch, GroupResult, ReplayedGroup
 from amadou_runtime.core.key_range import StoredRange
-from amadou_runtime.core.operator import GroupBatch, GroupResult, Operator, ReplayedGroup
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.references import ReferenceTable
 from amadou_runtime.core.tally import BatchTally
 

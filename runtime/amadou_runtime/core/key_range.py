@@ -7,8 +7,9 @@ import attrs
 
 from amadou.plugins import Counts
 from amadou_runtime.core.dependencies import Held, all_held
+from amadou_runtime.core.group_batch import ProcessedGroup
 from amadou_runtime.core.key_group import GroupChanges, StoredGroup
-from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.operator import Operator
 
 RANGES_PER_PARTITION: Final = {"groups": 8, "log": 2}
 """Number of key ranges per shuffle partition in a new checkpoint, by store. Spark makes one call, with the overhead of

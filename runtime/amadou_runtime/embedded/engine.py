@@ -14,9 +14,10 @@ from amadou_runtime.core.batch_driver import BatchDriver, BatchInput
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import Decision, check_held
 from amadou_runtime.core.events import FED, Chunk
+from amadou_runtime.core.group_batch import ProcessedGroup
 from amadou_runtime.core.key_group import StoredGroup
 from amadou_runtime.core.keying import Keying, key_event_of
-from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.references import ReferenceTable, new_tables, notifies_keys, with_updates
 from amadou_runtime.core.table_reader import TableRead, TableReader
 from amadou_runtime.core.tally import BatchTally

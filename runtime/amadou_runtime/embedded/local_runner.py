@@ -5,8 +5,9 @@ from typing import Any, Final
 from amadou import Handler, Job, Key, MemorySink, MemorySource, SinkSpec
 from amadou.engine import declared_specs
 from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.group_batch import GroupBatch
 from amadou_runtime.core.keying import Keying
-from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.jobs.ports import port_codec
 from amadou_runtime.store.memory import EmbeddedState
 

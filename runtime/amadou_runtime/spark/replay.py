@@ -16,8 +16,8 @@ from amadou.errors import AmadouError, CheckpointError
 from amadou_runtime.core.events import Chunk, pack_events, without_turns
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.feeding import replayed_record
+from amadou_runtime.core.group_batch import ReplayedGroup
 from amadou_runtime.core.keying import key_group
-from amadou_runtime.core.operator import ReplayedGroup
 from amadou_runtime.core.tally import BatchTally
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.runs.files import Files, checkpoint_files

@@ -15,9 +15,9 @@ from amadou_runtime.core.batch_driver import BatchDriver, BatchInput
 from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
+from amadou_runtime.core.group_batch import ReplayedGroup
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import StoredRange, StoreResult
-from amadou_runtime.core.operator import ReplayedGroup
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.fed_rows import take_fed

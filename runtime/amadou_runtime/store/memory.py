@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from amadou import Key
+from amadou_runtime.core.group_batch import ProcessedGroup
 from amadou_runtime.core.key_group import KeyGroup, StoredGroup
-from amadou_runtime.core.operator import ProcessedGroup
 from amadou_runtime.store.entries import Change, EntryChanges
 from amadou_runtime.store.group_by_key import GroupByKey, entries_of
 from amadou_runtime.store.packed_group import PackedGroup

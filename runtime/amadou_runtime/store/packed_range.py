@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from amadou.errors import StateDecodeError
 from amadou_runtime.core.dependencies import Held
+from amadou_runtime.core.group_batch import ProcessedGroup
 from amadou_runtime.core.key_group import OTHER_RELEASE, KeyGroup
 from amadou_runtime.core.key_range import GroupStatus, RangeStatus, range_status
-from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.formats.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.formats.documents import UNREADABLE, check_column
 from amadou_runtime.store.packed_group import PackedChanges, PackedGroup

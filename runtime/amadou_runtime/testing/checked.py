@@ -14,9 +14,10 @@ from amadou.components import Component, copied_if_possible
 from amadou.engine import StateTable
 from amadou.errors import VectorizedPathError
 from amadou.text import shown_error
+from amadou_runtime.core.group_batch import GroupBatch, ProcessedGroup
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
-from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.vectorized import batch_keying
 from amadou_runtime.formats.failure import callback_error, shown_traceback
 from amadou_runtime.store.packed_group import PackedGroup, packed_group
@@ -85,7 +86,7 @@ class CheckedOperator(Operator):
         entry, error = self._trace.in_place
         raise callback_error(
             error,
-            handler=self._callbacks.name,
+            handler=self.callbacks.name,
             callback=entry.callback,
             source=entry.source,
             key=entry.key,

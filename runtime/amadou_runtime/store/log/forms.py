@@ -5,8 +5,8 @@ from typing import Final
 
 import attrs
 
+from amadou_runtime.core.group_batch import ProcessedGroup
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.operator import ProcessedGroup
 
 
 @attrs.frozen
