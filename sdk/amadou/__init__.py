@@ -14,6 +14,7 @@ Those who write windows find more in `amadou.components`; those who write connec
 
 import sys
 import warnings
+from importlib import import_module
 from typing import Any
 
 if sys.version_info < (3, 11):  # there, `datetime.fromisoformat` rejects most of ISO 8601, such as a final Z
@@ -78,12 +79,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Return a name that has moved to another module of amadou. The next version has it only there."""
-    from amadou import components, event_time, plugins
-
-    names = ((components, components.__all__), (plugins, plugins.__all__), (event_time, _TIMES))
-    for module in (module for module, moved in names if name in moved):
-        warnings.warn(f"amadou.{name} has moved: use {module.__name__}.{name}", DeprecationWarning, stacklevel=2)
-        return getattr(module, name)
+    for path in ("amadou.components", "amadou.plugins", "amadou.event_time"):
+        module = import_module(path)
+        if name in getattr(module, "__all__", _TIMES):
+            warnings.warn(f"amadou.{name} has moved: use {path}.{name}", DeprecationWarning, stacklevel=2)
+            return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

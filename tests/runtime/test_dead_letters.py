@@ -84,8 +84,8 @@ def test_a_late_event_that_its_sink_cannot_encode_becomes_a_dead_letter(tmp_path
     batch = engine.process(
         {"records": [("", [late, late._replace(key="a"), KeyedEvent("b", NOON, "keep")])]}, watermark, 0
     )
-    assert (batch.counts.late, len(batch.outputs[LATE_EVENTS])) == (2, 1)
-    (encoded,) = batch.outputs[DEAD_LETTERS]
+    assert (batch.tally.counts.late, len(batch.tally.outputs[LATE_EVENTS])) == (2, 1)
+    (encoded,) = batch.tally.outputs[DEAD_LETTERS]
     letter = MemorySink().codec(job(MemorySink()).ports[DEAD_LETTERS].type).decode(encoded)
     assert (letter.callback, letter.record, letter.timestamp) == (LATE_EVENTS, late, late.timestamp)
     assert (letter.key, letter.watermark) == (LONG, from_micros(watermark))

@@ -75,7 +75,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     before = set(sys.modules)
 
     def install(name: str, text: str) -> None:
-        (tmp_path / f"{name}.py").write_text(f"from amadou import hookimpl\n\n\n{text}")
+        (tmp_path / f"{name}.py").write_text(f"from amadou.plugins import hookimpl\n\n\n{text}")
         metadata = tmp_path / f"{name}-1.5.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
