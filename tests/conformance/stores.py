@@ -6,17 +6,22 @@ store a key range on Spark.
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+import attrs
 from tests.spark.log_storage import MemorySegments
 
+from amadou.plugins import Counts
 from amadou_runtime.core.group_batch import ProcessedGroup
-from amadou_runtime.core.key_group import KeyGroup, StoredGroup
-from amadou_runtime.core.key_range import RangeStatus
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.key_range import StoreResult
+from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.stored import StoredGroup, StoredRange
 from amadou_runtime.store.log.entries import RangeEntries
+from amadou_runtime.store.log.filling import fill
 from amadou_runtime.store.log.forms import ENTRY_PER_KEY, ONE_ENTRY, Forms
 from amadou_runtime.store.log.logged_range import LoggedRange
 from amadou_runtime.store.log.segments import Log
@@ -38,31 +43,20 @@ class PackedState:
             self._range.replace(0, packed)
             self._stored = self._range.pack()
 
-    def begin(self, run: str) -> None:
+    def load(self, run: str) -> StoredRange:
         self._run = run
         self._range = PackedRange(self._stored)
+        return AlwaysCalled(self._range)
 
-    def stored(self) -> StoredGroup:
-        return self._range.group(0)
+    def fill(self, groups: Iterable[tuple[int, KeyGroup]], run: str) -> StoreResult:
+        self._range.fill(groups)
+        return self.store()
 
-    def take(self, processed: ProcessedGroup) -> int:
-        self._range.take(0, processed)
+    def store(self) -> StoreResult:
         self._stored = self._range.pack()
-        return len(self._stored or b"")
+        return StoreResult(self._range.status(self._stored), Counts(state_bytes_written=len(self._stored or b"")))
 
-    @property
-    def _status(self) -> RangeStatus:
-        return self._range.status(self._stored)
-
-    @property
-    def entries(self) -> int:
-        return self._status.entries
-
-    @property
-    def size(self) -> int:
-        return self._status.state_bytes
-
-    def group(self) -> KeyGroup:
+    def whole(self) -> KeyGroup:
         return KeyGroup(PackedRange(self._stored).group(0), self._run)
 
 
@@ -83,40 +77,26 @@ class LoggedState:
         self._batches = 0
         self._stack = ExitStack()
         self._range: LoggedRange | None = None
-        self._status = RangeStatus(0, 0, 0, 0, 0, None, {})
         if packed is not None:
-            group = KeyGroup(PackedGroup(packed))
-            self._run = group.run or ""
-            logged = self._opened()
-            logged.replace(0, packed)
-            self._status = logged.store().status
-            self.close()
+            self._run = KeyGroup(PackedGroup(packed)).run or ""
+            self._opened().replace(0, packed)
+            self.store()
 
-    def begin(self, run: str) -> None:
+    def load(self, run: str) -> StoredRange:
         self.close()  # a failed batch leaves its changes
         self._run = run
         self._batches += 1
+        return AlwaysCalled(self._opened())
 
-    def stored(self) -> StoredGroup:
-        return self._opened().group(0)
+    def fill(self, groups: Iterable[tuple[int, KeyGroup]], run: str) -> StoreResult:
+        return fill(Log(self._segments, "0"), groups, run)
 
-    def take(self, processed: ProcessedGroup) -> int:
-        logged = self._opened()
-        logged.take(0, processed)
-        result = logged.store()
-        self._status = result.status
+    def store(self) -> StoreResult:
+        result = self._opened().store()
         self.close()
-        return result.counts.state_bytes_written
+        return result
 
-    @property
-    def entries(self) -> int:
-        return self._status.entries
-
-    @property
-    def size(self) -> int:
-        return self._status.state_bytes
-
-    def group(self) -> KeyGroup:
+    def whole(self) -> KeyGroup:
         stored = self._opened().group(0)
         group = KeyGroup(stored, self._run)
         stored.load_all(group)
@@ -139,6 +119,22 @@ class LoggedState:
         """Close the view; changes that were not stored are lost."""
         self._range = None
         self._stack.close()
+
+
+@attrs.frozen
+class AlwaysCalled:
+    """A range whose only key group is processed in each batch; see `StoredRange`."""
+
+    stored: StoredRange
+
+    def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> list[int]:
+        return [0]
+
+    def group(self, number: int) -> StoredGroup:
+        return self.stored.group(number)
+
+    def take(self, number: int, processed: ProcessedGroup) -> None:
+        self.stored.take(number, processed)
 
 
 IN_PROCESS = ("memory", "groups", "log-packed", "log-by-key")

@@ -61,12 +61,12 @@ def processed(made: Job, batches: list[list[dict[str, Any]]], how: str) -> tuple
             newest = max(filter(None, (newest, keyed.newest)), default=None)
         process = operator.per_event if how == "by event" else operator.process
         result = process(GroupBatch(GroupByKey(state), chunks, watermark))
-        state.store(result.changes)
+        state.put(result.changes)
         outputs.append(result.outputs)
         figures.append((result.counts.events, result.counts.late, result.counts.dropped, result.calls.get("on_event")))
         watermark = newest
     assert how != "plain" or not combined
-    return outputs, figures, packed_group(state.group()), combined
+    return outputs, figures, packed_group(state.whole()), combined
 
 
 events = st.tuples(st.integers(0, 40), st.sampled_from(["a", "b"]), st.integers(-5, 5))

@@ -88,17 +88,17 @@ def process_both_forms(
     operator: Operator, packed: bytes | None, entries: EmbeddedState, *batch: Any
 ) -> tuple[ProcessedGroup, ProcessedGroup]:
     """Process a batch with both forms of the same key group, and compare the results."""
-    entries.begin(operator.run)
+    entries.load(operator.run)
     packed_result, by_key_result = (
         operator.process(GroupBatch(PackedGroup(packed), *batch)),
         operator.process(GroupBatch(GroupByKey(entries), *batch)),
     )
-    entries.store(by_key_result.changes)
+    entries.put(by_key_result.changes)
     assert packed_result.outputs == by_key_result.outputs
     assert packed_result.counts == by_key_result.counts
     assert packed_result.calls == by_key_result.calls
     assert packed_result.held == by_key_result.held
-    assert in_fixed_order(packed_result.changes.packed) == in_fixed_order(packed_group(entries.group()))
+    assert in_fixed_order(packed_result.changes.packed) == in_fixed_order(packed_group(entries.whole()))
     return packed_result, by_key_result
 
 
@@ -120,7 +120,7 @@ def test_both_forms_of_a_key_group_give_the_same_results(
         result, _ = process_both_forms(operator, packed, entries, chunk_of(events), watermark)
         packed = result.changes.packed
         watermark = max(watermark or 0, to_micros(at(reached)))
-    assert in_fixed_order(packed_group(EmbeddedState.of(packed).group())) == in_fixed_order(packed)
+    assert in_fixed_order(packed_group(EmbeddedState.of(packed).whole())) == in_fixed_order(packed)
 
 
 @settings(deadline=None)
@@ -154,14 +154,14 @@ def test_a_batch_reads_and_writes_only_the_keys_of_its_events_and_timers() -> No
     entries = EmbeddedState()
     all_keys = [(key, 1, "count") for key in range(1000)]
     operator = Operator(job)
-    entries.store(operator.process(GroupBatch(GroupByKey(entries), chunk_of(all_keys), None)).changes)
+    entries.put(operator.process(GroupBatch(GroupByKey(entries), chunk_of(all_keys), None)).changes)
     read: list[bytes] = []
     get = entries.get
     entries.get = lambda ids: read.extend(ids) or get(ids)  # type: ignore[method-assign, func-returns-value]
     changes = operator.process(GroupBatch(GroupByKey(entries), chunk_of([(7, 2, "timer")]), to_micros(at(1)))).changes
     assert len(read) == len(changes.logged) == 2  # the key's entry and the metadata
     assert (changes.keys, changes.pending) == (1000, 1)
-    entries.store(changes)
+    entries.put(changes)
     read.clear()
     operator.process(GroupBatch(GroupByKey(entries), [], to_micros(at(8))))
     assert len(read) == 1

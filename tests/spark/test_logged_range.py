@@ -23,8 +23,8 @@ from amadou_runtime.core.batch_driver import BatchDriver
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.group_batch import GroupResult
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.key_range import StoredRange
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.stored import StoredRange
 from amadou_runtime.store import packed_group as packed_group_module
 from amadou_runtime.store.entries import Change
 from amadou_runtime.store.log.entries import RangeEntries

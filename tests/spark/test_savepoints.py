@@ -45,11 +45,11 @@ class Uninterrupted:
                 records, self._watermark.follow(now), now, self._batches, self._dependency_state
             )
             self._engine.store(batch)
-            self._watermark.observe(batch.newest, now)
-            self._watermark.hold(batch.processed.held)
-            self._dependency_state = batch.evaluation.decision.state
+            self._watermark.observe(batch.tally.newest, now)
+            self._watermark.hold(batch.held)
+            self._dependency_state = batch.decision.state
             self._batches += 1
-            values = batch.outputs.get("out", [])
+            values = batch.tally.outputs.get("out", [])
             found += [value.decode() if isinstance(value, bytes) else value for value in values]
         return sorted(found)
 

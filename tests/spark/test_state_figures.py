@@ -18,9 +18,10 @@ from amadou_runtime import start
 from amadou_runtime.command.describe import describe
 from amadou_runtime.core.batch_driver import BatchDriver
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.key_range import RangeStatus, StoredRange, StoreResult
+from amadou_runtime.core.key_range import RangeStatus, StoreResult
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.stored import StoredRange
 from amadou_runtime.runs import large_state_warning
 from amadou_runtime.spark.groups_stage import GroupsState
 from amadou_runtime.spark.summary import Summary

@@ -85,7 +85,7 @@ def test_a_python_that_ends_at_once_is_named(error_of_run: Callable[[str], str])
 
 def test_results_that_the_driver_cannot_hold_are_named(error_of_run: Callable[[str], str], spark: Any) -> None:
     conf = spark.sparkContext._jsc.sc().conf()  # the session's own: Spark reads this setting for each stage
-    conf.set("spark.driver.maxResultSize", "1k")
+    conf.set("spark.driver.maxResultSize", "100b")
     try:
         error = error_of_run(sys.executable)
     finally:

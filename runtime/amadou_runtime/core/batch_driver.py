@@ -5,12 +5,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from amadou.engine import BeforeEnd
-from amadou_runtime.core.dependencies import Decision
+from amadou_runtime.core.dependencies import Decision, Held, all_held
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.group_batch import GroupBatch, GroupResult, ReplayedGroup
-from amadou_runtime.core.key_range import StoredRange
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.references import ReferenceTable
+from amadou_runtime.core.stored import StoredRange
 from amadou_runtime.core.tally import BatchTally
 
 _NONE: Mapping[Any, Any] = MappingProxyType({})
@@ -56,9 +56,11 @@ class BatchDriver:
     def __init__(self, operator: Operator, stored: StoredRange) -> None:
         self._operator = operator
         self._stored = stored
+        self._held: dict[int, Held] = {}
 
-    def process(self, given: BatchInput) -> tuple[BatchTally, Decision]:
-        """Process a batch: decide which sources are down, replay dead letters, then process events and timers.
+    def process(self, given: BatchInput) -> tuple[BatchTally, Decision, Held]:
+        """Process a batch: decide which sources are down, replay dead letters, then process events and timers. Return
+        also which events the processed key groups hold.
 
         :raises AmadouError: the batch failed
         """
@@ -71,7 +73,8 @@ class BatchDriver:
         again = {group: (replayed.chunks, watermark, limits, replayed) for group, replayed in given.again.items()}
         replayed = self._process_each(dict(sorted(again.items())))
         processed = self.process_groups(given.chunks, watermark, limits)
-        return operator.tally((evaluation.result, *replayed.values(), *processed.values())), evaluation.decision
+        tally = operator.tally((evaluation.result, *replayed.values(), *processed.values()))
+        return tally, evaluation.decision, all_held(self._held.values())
 
     def process_groups(
         self, chunks: Iterable[tuple[int, Chunk]], watermark: int | None, limits: Mapping[str, int] = _NONE
@@ -99,4 +102,5 @@ class BatchDriver:
         """Process one batch in a key group. The group's state is freed before the next group is loaded."""
         processed = self._operator.process(GroupBatch(self._stored.group(group), *given))
         self._stored.take(group, processed)
+        self._held[group] = processed.held
         return GroupResult(processed.outputs, processed.counts, processed.calls)

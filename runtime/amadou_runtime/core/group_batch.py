@@ -15,7 +15,8 @@ from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.events import Chunk, Run
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.firing import ComponentTimers
-from amadou_runtime.core.key_group import KeyGroup, StoredGroup
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.stored import StoredGroup
 
 
 class ReplayedGroup(NamedTuple):

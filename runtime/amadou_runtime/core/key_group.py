@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 from amadou import Key, KeyedEvent
 from amadou.components import Component, KeyGroupState
 from amadou.engine import Envelope, StateTable, Timers, pack, unpack
 from amadou.errors import SpecError
 from amadou_runtime.core.dependencies import Held
+from amadou_runtime.core.stored import GroupChanges, StoredGroup
 from amadou_runtime.jobs.state_schema import misfits, not_a_component
 
 OTHER_RELEASE: Final = "use the release of amadou that stored the state, or start with a new checkpoint directory"
@@ -46,69 +47,6 @@ class HeldEvents(NamedTuple):
     @property
     def oldest(self) -> int:
         return min(chunk.oldest for chunk in self.chunks)
-
-
-class GroupChanges(Protocol):
-    """A batch's changes to a key group, in the form that the group's store expects."""
-
-    @property
-    def keys(self) -> int:
-        """Number of keys with state or timers after the batch."""
-
-    @property
-    def pending(self) -> int:
-        """Number of pending timers of the handler and its components after the batch."""
-
-    @property
-    def retired(self) -> list[str]:
-        """The names of state that is retained but not read, because the job no longer has specs with these names."""
-
-    @property
-    def has_in_memory(self) -> bool:
-        """`True` if the group has in-memory state, which is valid only in the current run."""
-
-    @property
-    def watched(self) -> list[str]:
-        """The names under which keys watch a reference."""
-
-
-class StoredGroup(Protocol):
-    """The state of a key group in a store. This is the interface between the operator and the place where state lives.
-
-    The operator reads the state into a `KeyGroup`, processes the batch, and takes the changes from the `KeyGroup`. The
-    stored state itself does not change: the engine stores the changes when the batch has succeeded.
-    """
-
-    def begin(self, group: "KeyGroup") -> None:
-        """Set the group's attributes that do not belong to individual keys, such as `held` and `lost`."""
-
-    def load(self, group: "KeyGroup", keys: Collection[Key], by: int | None) -> None:
-        """Load state and timers into `group.tables` and `group.timers`: those of the given keys, and those of all keys
-        with a timer that is due, or with state that expires.
-
-        :param by: the event time, in microseconds, by which timers are due and state expires; `None` to load only keys
-        """
-
-    def load_all(self, group: "KeyGroup") -> None:
-        """Load the state and timers of all keys, for work that concerns all keys, such as dropping retired state."""
-
-    def load_watching(self, group: "KeyGroup", name: str) -> None:
-        """Load the state and timers of the keys with state under a name with which keys watch a reference."""
-
-    def has_loaded(self, key: Key) -> bool:
-        """Return `True` if a key's state has been loaded, or if the key has no state."""
-
-    def held_events(self, chunk: HeldChunk) -> bytes:
-        """Return the packed events of a chunk that is stored but not loaded."""
-
-    def others(self, name: str) -> int:
-        """Return the number of keys that have state under a name but are not loaded."""
-
-    def changes(self, group: "KeyGroup") -> GroupChanges:
-        """Return the batch's changes. Call this method once, after the batch.
-
-        :raises EncodeError: a key cannot be packed
-        """
 
 
 class NotStored:

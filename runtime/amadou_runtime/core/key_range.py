@@ -1,15 +1,14 @@
 """Key ranges: for each range of key groups, Spark stores one state and makes one call per batch."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import attrs
 
 from amadou.plugins import Counts
 from amadou_runtime.core.dependencies import Held, all_held
-from amadou_runtime.core.group_batch import ProcessedGroup
-from amadou_runtime.core.key_group import GroupChanges, StoredGroup
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.stored import GroupChanges
 
 RANGES_PER_PARTITION: Final = {"groups": 8, "log": 2}
 """Number of key ranges per shuffle partition in a new checkpoint, by store. Spark makes one call, with the overhead of
@@ -110,16 +109,3 @@ def range_status(
         next_timer=next_timer,
         held=all_held(status.held for status in groups),
     )
-
-
-class StoredRange(Protocol):
-    """The key groups of a range in a store."""
-
-    def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> Iterable[int]:
-        """Return the numbers of the groups that must be processed even without events."""
-
-    def group(self, number: int) -> StoredGroup:
-        """Return a key group's state, including the changes that the range has taken."""
-
-    def take(self, number: int, processed: ProcessedGroup) -> None:
-        """Take the changes of a processed group."""

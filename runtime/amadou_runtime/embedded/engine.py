@@ -12,10 +12,8 @@ from amadou import Job
 from amadou.engine import DEAD_LETTERS, BeforeEnd
 from amadou_runtime.core.batch_driver import BatchDriver, BatchInput
 from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.core.dependencies import Decision, check_held
+from amadou_runtime.core.dependencies import Decision, Held, check_held
 from amadou_runtime.core.events import FED, Chunk
-from amadou_runtime.core.group_batch import ProcessedGroup
-from amadou_runtime.core.key_group import StoredGroup
 from amadou_runtime.core.keying import Keying, key_event_of
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.references import ReferenceTable, new_tables, notifies_keys, with_updates
@@ -48,34 +46,14 @@ class BatchResult(NamedTuple):
     """The result of a batch."""
 
     tally: BatchTally
-    processed: ProcessedGroup
     decision: Decision
+    held: Held
     letters: list[Any]
     """Encoded dead letters for records that could not be keyed."""
     letter_count: LetterCount
     """Counts of callback calls and failures after the batch."""
     references: Mapping[str, ReferenceTable]
     """The references in the batch, by name."""
-
-
-class _OnlyGroup:
-    """The only key group of the engine as a range; see `StoredRange`. Its changes are stored with the batch.
-
-    :ivar processed: the group after the batch
-    """
-
-    def __init__(self, state: GroupState) -> None:
-        self._state = state
-        self.processed: ProcessedGroup | None = None
-
-    def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> Iterable[int]:
-        return (0,)
-
-    def group(self, number: int) -> StoredGroup:
-        return self._state.stored()
-
-    def take(self, number: int, processed: ProcessedGroup) -> None:
-        self.processed = processed
 
 
 class Embedded:
@@ -110,7 +88,6 @@ class Embedded:
     def begin(self, run: str) -> None:
         """Start a new run. The in-memory state of the previous run is lost."""
         self._operator.run = run
-        self.state.begin(run)
 
     @_without_garbage_collection()
     def process(
@@ -152,8 +129,8 @@ class Embedded:
         letters = tally.outputs.get(DEAD_LETTERS, [])
         began = perf_counter()
         references = with_updates(self._job, self.references, updates)
-        group = _OnlyGroup(self.state)
-        of_group, decision = BatchDriver(self._operator, group).process(
+        driver = BatchDriver(self._operator, self.state.load(self._operator.run))
+        of_group, decision, held = driver.process(
             BatchInput(
                 chunks,
                 watermark,
@@ -166,14 +143,13 @@ class Embedded:
                 before_end=before_end,
             )
         )
-        assert group.processed is not None
-        check_held(self._job, group.processed.held, decision.down)
+        check_held(self._job, held, decision.down)
         tally.merge(of_group)
         tally.stage_seconds["processing"] = perf_counter() - began
         written = {port: len(values) for port, values in tally.outputs.items() if port in self._job.sinks}
         tally.counts = attrs.evolve(tally.counts, outputs=written)
         count = self.letters.then(self._job, tally.callback_calls, tally.failures)
-        return BatchResult(tally, group.processed, decision, letters, count, references)
+        return BatchResult(tally, decision, held, letters, count, references)
 
     def read_tables(self, now: int) -> None:
         """Read the tables that are sources of references.
@@ -191,16 +167,16 @@ class Embedded:
 
     def store(self, result: BatchResult) -> None:
         """Store the state after a batch, and add its counts to the result."""
-        written = self.state.take(result.processed)
+        stored = self.state.store()
         self.letters = result.letter_count
         self.references |= result.references
         for table in result.references.values():
             table.merge()
         result.tally.counts = attrs.evolve(
             result.tally.counts,
-            state_bytes_written=written,
-            state_entries=self.state.entries,
-            state_bytes=self.state.size,
+            state_bytes_written=stored.counts.state_bytes_written,
+            state_entries=stored.status.entries,
+            state_bytes=stored.status.state_bytes,
         )
 
     def _keyed(

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from amadou import Handler, Job, Key, MemorySink, MemorySource, SinkSpec
 from amadou.engine import declared_specs
+from amadou_runtime.core.batch_driver import BatchDriver
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.group_batch import GroupBatch
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.jobs.ports import port_codec
@@ -38,14 +38,14 @@ class LocalRunner:
         :returns: the values that the handler collected, by port
         :raises CallbackError: a callback failed; the state is unchanged
         """
-        chunks = [Chunk(_SOURCE, b"", events) for events in self._keying.pack([record], 0).events.values()]
-        processed = self._operator.process(GroupBatch(self._state.stored(), chunks, None))
-        self._state.take(processed)
-        return {port: list(map(codec.decode, processed.outputs.get(port, ()))) for port, codec in self._codecs.items()}
+        chunks = [(0, Chunk(_SOURCE, b"", events)) for events in self._keying.pack([record], 0).events.values()]
+        result = BatchDriver(self._operator, self._state.load("")).process_groups(chunks, None)[0]
+        self._state.store()
+        return {port: list(map(codec.decode, result.outputs.get(port, ()))) for port, codec in self._codecs.items()}
 
     def keys(self) -> list[Key]:
         """Return the keys that have state or timers."""
-        return self._state.keys()
+        return self._state.whole().keys()
 
     def close(self) -> None:
         """Call the handler's `close`."""

@@ -140,7 +140,7 @@ class EmbeddedStage:
         log_changes(self.job, decision.changes)
         now = clock_time()
         watermark.observe(tally.newest, now)
-        watermark.hold(result.processed.held)
+        watermark.hold(result.held)
         self.progress.dependency_state = decision.state
         report = BatchReport(
             number,

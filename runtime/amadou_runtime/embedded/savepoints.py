@@ -141,4 +141,4 @@ def save(job: Job, run: str, batch: int, engine: StatefulEngine, progress: JobPr
         ever_read=sorted(progress.ever_read),
         files={saved_name(name): table.to_text() for name, table in engine.references.items()},
     )
-    return write_group(engine.state.group(), saved, directory)
+    return write_group(engine.state.whole(), saved, directory)

@@ -16,8 +16,7 @@ from amadou_runtime.core.combining import COMBINED
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.group_batch import ReplayedGroup
-from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.key_range import StoredRange, StoreResult
+from amadou_runtime.core.stored import RangeState, StoredRange
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.fed_rows import take_fed
@@ -25,27 +24,6 @@ from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.rows import Combined, Events, Mark, Replay, Update, report_row, unpacked
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, error_fields
-
-
-class RangeState(Protocol):
-    """Spark's state of a key range during one call."""
-
-    def load(self, run: str) -> StoredRange:
-        """Return the range that is stored.
-
-        :param run: the id of the current run
-        """
-
-    def fill(self, groups: Iterable[tuple[int, KeyGroup]], run: str) -> StoreResult:
-        """Store the first state of the range. Make Spark call the range again if it has timers.
-
-        :param groups: completely loaded groups by number, without in-memory state
-        """
-
-    def store(self) -> StoreResult:
-        """Store the changes that the range from `load` has taken. Make Spark call the range again if it has timers; see
-        `timeouts`.
-        """
 
 
 class Stage(Protocol):
@@ -118,7 +96,7 @@ class StatefulStage:
             time.before_end,
             is_first=number == range_numbers(self.payload.ranges)[0],
         )
-        tally, _ = BatchDriver(worker.operator, stored).process(given)
+        tally, *_ = BatchDriver(worker.operator, stored).process(given)
         return Summary.of(tally)
 
 

@@ -152,7 +152,7 @@ class EmbeddedEngine:
         return {name: self._stored(name, result) for name, result in results.items()}
 
     def state(self, stage: str) -> bytes | None:
-        return packed_group(self._engines[stage].state.group())
+        return packed_group(self._engines[stage].state.whole())
 
     def failed(self) -> dict[str, list[RawEntry]]:
         return {name: engine.trace.take() for name, engine in self._engines.items()}
@@ -196,7 +196,7 @@ class EmbeddedEngine:
             result.tally.counts.dropped,
             engine.trace.take(),
             result.tally.newest,
-            result.processed.held,
+            result.held,
             result.decision.state,
             engine.letters,
             {reference: table.to_bytes() for reference, table in engine.references.items()},

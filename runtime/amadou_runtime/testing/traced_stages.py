@@ -12,10 +12,10 @@ from amadou import Job
 from amadou.errors import AmadouError
 from amadou_runtime.core.events import FED, Chunk
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.key_range import StoredRange
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.references import ReferenceTable, new_tables, with_updates
+from amadou_runtime.core.stored import RangeState, StoredRange
 from amadou_runtime.formats.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.jobs.stages import errors_of_stage
 from amadou_runtime.spark.clock import BatchTime
@@ -24,7 +24,7 @@ from amadou_runtime.spark.modules import loads
 from amadou_runtime.spark.payload import Worker
 from amadou_runtime.spark.rows import passed_row
 from amadou_runtime.spark.spread import range_numbers
-from amadou_runtime.spark.stateful_stage import RangeState, StatefulStage
+from amadou_runtime.spark.stateful_stage import StatefulStage
 from amadou_runtime.spark.summary import Summary, error_fields
 from amadou_runtime.spark.worker_end import end_with_spark
 from amadou_runtime.store.log.forms import Forms

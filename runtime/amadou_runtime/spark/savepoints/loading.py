@@ -25,6 +25,7 @@ from amadou.spark_versions import check_has_all
 from amadou.text import qualified
 from amadou_runtime.core.key_range import RangeStatus, range_count
 from amadou_runtime.core.references import REFERENCES, is_reference
+from amadou_runtime.core.stored import RangeState
 from amadou_runtime.runs.files import Files
 from amadou_runtime.savepoint.fitting import check_job_fits
 from amadou_runtime.savepoint.savepoint import NO_CLOCK, Savepoint
@@ -40,7 +41,7 @@ from amadou_runtime.spark.session import partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
 from amadou_runtime.spark.spread import range_groups, range_numbers
 from amadou_runtime.spark.stateful_operator import output_mode, stateful_results
-from amadou_runtime.spark.stateful_stage import RangeState, results_of
+from amadou_runtime.spark.stateful_stage import results_of
 from amadou_runtime.spark.streams import (
     ORDER,
     REPLAY_STREAM,

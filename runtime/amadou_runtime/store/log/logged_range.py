@@ -10,9 +10,10 @@ from amadou.event_time import END_OF_TIME
 from amadou.plugins import Counts
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.group_batch import ProcessedGroup
-from amadou_runtime.core.key_group import KeyGroup, StoredGroup
+from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import GroupStatus, StoreResult, range_status
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.stored import StoredGroup
 from amadou_runtime.store.entries import Change, EntryChanges
 from amadou_runtime.store.group_by_key import GroupByKey, entries_of
 from amadou_runtime.store.log.entries import RangeEntries, StoreFigures
