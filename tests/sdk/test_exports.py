@@ -13,6 +13,7 @@ from attrs import field, frozen
 import amadou
 import amadou.components
 import amadou.data_source
+import amadou.datatypes
 import amadou.dependencies
 import amadou.engine
 import amadou.errors
@@ -54,7 +55,7 @@ PUBLIC = {
     "amadou.dependencies": {*amadou.dependencies.__all__},
     **{
         module.__name__: {name for name in vars(module) if not name.startswith("_")}
-        for module in (amadou.errors, amadou.event_time, amadou.fields, amadou.text)
+        for module in (amadou.datatypes, amadou.errors, amadou.event_time, amadou.fields, amadou.text)
     },
 }
 """The public modules of the SDK and the names that others may import from them."""

@@ -7,7 +7,7 @@ import pytest
 from typing_extensions import NotRequired, ReadOnly, Required, TypedDict
 
 from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
-from amadou._state.structure import structure_of
+from amadou.datatypes import datatype, structure_of
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou.plugins import codec_for
 from amadou_runtime import TestRun
@@ -82,7 +82,7 @@ def test_stored_values_without_a_required_key_are_an_error_and_removed_keys_are_
 
 
 def test_the_structure_of_a_typed_dict_has_its_keys() -> None:
-    structure = structure_of(Open)
+    structure = structure_of(datatype(Open))
     assert structure["is"] == {"class": "Open"}
     fields = structure["classes"]["Open"]
     assert {name: is_required for name, (_, is_required) in fields.items()} == {

@@ -5,23 +5,36 @@ that the spec has ever had (`StateSpec.structure`), because state that has not b
 the structure of the code that stored it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as _Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from amadou import Job, ReferenceSpec
+from amadou.datatypes import (
+    Choice,
+    DataType,
+    Enumeration,
+    Fixed,
+    Map,
+    Opaque,
+    Packed,
+    Record,
+    Scalar,
+    Sequence,
+    Union,
+    datatype_in,
+    shown_type,
+)
 from amadou.errors import StateDecodeError
+from amadou_runtime.formats.documents import structured
 
 Structure: TypeAlias = dict[str, Any]
 Known: TypeAlias = dict[str, list[Structure]]
 """All structures that each spec has had, by spec name."""
 
-_LEAVES: Final = frozenset(
-    {"str", "int", "float", "bool", "bytes", "None", "datetime", "date", "timedelta", "Decimal", "UUID"}
-)
-_BARE: Final = frozenset({"list", "dict", "tuple", "set", "frozenset"})
 _WIDER: Final = {"int": "float"}
 _IS_NEW: Final = " is new and has no default"
 _THE_AGGREGATE: Final = "the aggregate"
@@ -32,6 +45,48 @@ _RESEMBLES: Final = 0.75
 def described(job: Job) -> dict[str, Structure]:
     """Return the structure of each state spec and of each reference of a job."""
     return {name: spec.structure() for name, spec in {**job.specs, **job.references}.items()}
+
+
+@attrs.frozen
+class _Form:
+    """The fields of structures that amadou reads. Components can have others."""
+
+    kind: str
+    version: int
+    noun: str = ""
+    shown: str = ""
+    source: str = ""
+    keeps: str = ""
+    settings: Mapping[str, str] = attrs.field(factory=dict)
+    aggregate: Any = ""
+    parts: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+
+
+_FIELDS: Final = frozenset(attrs.fields_dict(_Form))
+
+
+def check_structures(structures: _Sequence[Structure]) -> None:
+    """Check the form of all structures that a spec has had, which may come from somebody else.
+
+    :raises Exception: it is wrong: one of `formats.documents.UNREADABLE`
+    """
+    if not structures:
+        raise ValueError("a spec has no structure")
+    for structure in structures:
+        found = structured(_Form, {name: structure[name] for name in structure if name in _FIELDS})
+        if found.version < 0:
+            raise ValueError("the version of a structure is negative")
+        _check_aggregate(found.aggregate)
+        for part in found.parts.values():
+            datatype_in(part)
+
+
+def _check_aggregate(aggregate: Any) -> None:
+    if isinstance(aggregate, dict):
+        for part in aggregate.values():
+            _check_aggregate(part)
+    elif type(aggregate) is not str:
+        raise ValueError(f"a name in a structure is not text, but {type(aggregate).__name__}")
 
 
 def is_of_reference(structure: Structure) -> bool:
@@ -224,7 +279,7 @@ def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfi
     return Misfit(name, before, now, why, cure, version)
 
 
-def _returned(name: str, known: Sequence[Structure], now: Structure, version: int) -> Misfit | None:
+def _returned(name: str, known: _Sequence[Structure], now: Structure, version: int) -> Misfit | None:
     """Return a misfit if a class has a field again that the last code did not have: some stored objects would have the
     field's old value, and others its default.
     """
@@ -249,7 +304,7 @@ def _stored_fields(before: Structure, part: str, now: Structure) -> dict[str, se
     old, new = before["parts"][part], now["parts"][part]
     read_as = {(of, of) for of in old["classes"].keys() & new["classes"].keys()}
     if before["version"] == now["version"]:  # what a migration returns has no other fields than those of its class
-        read_as |= _Reading(old["classes"], new["classes"]).classes_read(old["is"], new["is"])
+        read_as |= _Reading().records_read(datatype_in(old), datatype_in(new))
     fields: dict[str, set[str]] = {}
     for was, of in read_as:
         fields.setdefault(of, set()).update(old["classes"][was])
@@ -274,8 +329,7 @@ def _value_problems(before: Structure, now: Structure) -> list[str]:
     found = []
     for part, structure in now.get("parts", {}).items():
         if part != "key":
-            old = before["parts"][part]
-            found += _Reading(old["classes"], structure["classes"]).problems(old["is"], structure["is"], "")
+            found += _Reading().problems(datatype_in(before["parts"][part]), datatype_in(structure), "")
     return found
 
 
@@ -313,90 +367,72 @@ def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
 
 def _is_same_key(before: Structure, now: Structure) -> bool:
     """Return `True` if a map still finds the keys that older code stored: a map looks up a key by its stored form."""
-    old, new = before["is"], now["is"]
-    if before == now or (isinstance(old, str) and _WIDER.get(old) == new):
-        return True
-    members = [{kind for _, kind in of["union"] if isinstance(kind, str)} for of in (old, new) if _is(of, "union")]
-    sizes = [len(of["union"]) for of in (old, new) if _is(of, "union")]
-    return len(members) == 2 and members[0] <= members[1] <= _LEAVES and sizes == list(map(len, members))
-
-
-def _is(description: Any, kind: str) -> bool:
-    return isinstance(description, dict) and kind in description
+    match datatype_in(before), datatype_in(now):
+        case (Scalar(old), Scalar(new)) if _WIDER.get(old) == new:
+            return True
+        case Union(old_members), Union(new_members):
+            old_kinds, new_kinds = ({kind for _, kind in of} for of in (old_members, new_members))
+            return old_kinds <= new_kinds and all(isinstance(kind, Scalar) for kind in new_kinds)
+    return before == now
 
 
 @attrs.frozen
 class _Reading:
-    """Checks whether values stored as one type can be read as a different type.
+    """Checks whether values stored as one type can be read as a different type."""
 
-    :param old: the classes of the stored type
-    :param new: the classes of the type to read
-    """
-
-    old: Mapping[str, Any]
-    new: Mapping[str, Any]
     _seen: set[tuple[str, str]] = attrs.field(factory=set, init=False)
 
-    def problems(self, old: Any, new: Any, where: str) -> list[str]:
+    def problems(self, old: DataType, new: DataType, where: str) -> list[str]:
         """Return descriptions of the differences that prevent reading. An empty string means that the type as a whole
         has changed.
 
         :param where: the field that has this type; empty if the type is not a field's type
         """
-        if _is(old, "union") or _is(new, "union"):
-            return self._union_problems(old, new, where)
-        changed = [f"{where} was {self._text(old)} and is now {self._text(new)}" if where else ""]
-        if isinstance(old, str) or isinstance(new, str):
-            fits = old == new or _WIDER.get(str(old)) == new or (new == "Any" and str(old) in _BARE)
-            return [] if fits or (_is(old, "literal") and {kind for kind, _ in old["literal"]} == {new}) else changed
-        if old.keys() != new.keys():
-            return changed
-        if "class" in old:
-            return self._class_problems(old["class"], new["class"])
-        if "literal" in old or "enum" in old:
-            return self._value_problems(old, new, where)
-        if "dict" in old:
-            if self._is_packed(old["dict"][0]) != self._is_packed(new["dict"][0]):
-                return changed
-            pairs = list(zip(old["dict"], new["dict"], strict=True))
-        elif "fixed" in old:
-            if len(old["fixed"]) != len(new["fixed"]):
-                return changed
-            pairs = list(zip(old["fixed"], new["fixed"], strict=True))
-        else:
-            (kind,) = old
-            pairs = [(old[kind], new[kind])]
+        changed = [f"{where} was {shown_type(old)} and is now {shown_type(new)}" if where else ""]
+        match old, new:
+            case (Union(), _) | (_, Union()):
+                return self._union_problems(old, new, where)
+            case Record(), Record():
+                return self._record_problems(old, new)
+            case (Choice(), Choice()) | (Enumeration(), Enumeration()):
+                return _value_problems_of(old, new, where)
+            case Choice(values), Scalar(name) if {kind for kind, _ in values} == {name}:
+                return []
+            case Scalar(was), Scalar(name) if _WIDER.get(was) == name:
+                return []
+            case Packed(), Packed("Any"):
+                return []
+            case (Map(), Map()) if _is_packed(old.key) == _is_packed(new.key):
+                pairs = [(old.key, new.key), (old.value, new.value)]
+            case (Fixed(), Fixed()) if len(old.items) == len(new.items):
+                pairs = list(zip(old.items, new.items, strict=True))
+            case (Sequence(), Sequence()) if old.container == new.container:
+                pairs = [(old.item, new.item)]
+            case _:
+                return [] if old == new else changed
         found = [problem for before, now in pairs for problem in self.problems(before, now, "")]
         return list(dict.fromkeys(problem or changed[0] for problem in found))
 
-    def classes_read(self, old: Any, new: Any) -> set[tuple[str, str]]:
+    def records_read(self, old: DataType, new: DataType) -> set[tuple[str, str]]:
         """Return pairs of a stored class and the class as which its objects are read."""
         self.problems(old, new, "")
         return self._seen
 
-    def _class_problems(self, old: str, new: str) -> list[str]:
-        if (old, new) in self._seen:
+    def _record_problems(self, old: Record, new: Record) -> list[str]:
+        if (old.name, new.name) in self._seen:
             return []
-        self._seen.add((old, new))
-        fields, found = self.old[old], []
-        for name, (kind, is_needed) in self.new[new].items():
-            if name in fields:
-                found += self.problems(fields[name][0], kind, f"{new}.{name}")
-            elif is_needed:
-                found.append(f"{new}.{name}{_IS_NEW}")
+        self._seen.add((old.name, new.name))
+        found = []
+        for name, (kind, is_required) in new.fields.items():
+            if name in old.fields:
+                found += self.problems(old.fields[name].type, kind, f"{new.name}.{name}")
+            elif is_required:
+                found.append(f"{new.name}.{name}{_IS_NEW}")
         return found
 
-    def _value_problems(self, old: Any, new: Any, where: str) -> list[str]:
-        """Return a list with a description if an enum or a `Literal` no longer allows all stored values."""
-        kind = "values" if "enum" in old else "literal"
-        removed = [text for of, text in old[kind] if [of, text] not in new[kind]]
-        if not removed or new.get("open") is True:
-            return []
-        return [f"{where or new.get('enum') or 'the Literal'} no longer allows {', '.join(removed)}"]
-
-    def _union_problems(self, old: Any, new: Any, where: str) -> list[str]:
+    def _union_problems(self, old: DataType, new: DataType, where: str) -> list[str]:
         before, now = _Members.of(old), _Members.of(new)
-        changed = [f"{where} was {self._text(old)} and is now {self._text(new)}" if where else ""]
+        changed = [f"{where} was {shown_type(old)} and is now {shown_type(new)}" if where else ""]
         for leaf in before.leaves:
             if leaf not in now.leaves and _WIDER.get(leaf) not in now.leaves:
                 return changed
@@ -409,7 +445,7 @@ class _Reading:
             found += changed if target is None else self.problems(kind, target, where)
         return found
 
-    def _target(self, before: "_Members", tag: str, kind: Any, now: "_Members") -> Any:
+    def _target(self, before: "_Members", tag: str, kind: DataType, now: "_Members") -> DataType | None:
         """Return the member of the new union that reads an old member's values. Return `None` if no member, or the
         wrong member, would read the values.
         """
@@ -417,70 +453,69 @@ class _Reading:
             return dict(now.others).get(tag) if now.is_tagged else None
         if not now.is_tagged:
             return now.others[0][1] if now.others else None
-        if _is(kind, "enum") and any(of in now.leaves for of, _ in kind["values"]):
+        if isinstance(kind, Enumeration) and any(of in now.leaves for of, _ in kind.values):
             return None
         has_same = tag in dict(now.others)
         for other, member in now.others:  # the first member that can read a value reads the value
             if other == tag:
                 return member
-            if not self._cannot_read(kind, member):
+            if not _cannot_read(kind, member):
                 return None if has_same or self.problems(kind, member, "") else member
         return None
 
-    def _cannot_read(self, kind: Any, member: Any) -> bool:
-        """Return `True` if no stored value of a kind can be read as the kind of a union member."""
-        if _is(kind, "class") and _is(member, "class"):
-            return any(
-                is_needed and name not in self.old[kind["class"]]
-                for name, (_, is_needed) in self.new[member["class"]].items()
-            )
-        return _form(kind) != _form(member)
 
-    def _is_packed(self, key: Any) -> bool:
-        return key not in _LEAVES if isinstance(key, str) else not _is(key, "enum")
-
-    def _text(self, description: Any) -> str:
-        """Return a readable name of a type for messages."""
-        if isinstance(description, str):
-            return description
-        if "union" in description:
-            return " | ".join(self._text(member) for _, member in description["union"])
-        if "literal" in description:
-            return f"Literal[{', '.join(text for _, text in description['literal'])}]"
-        for name in ("class", "enum"):
-            if name in description:
-                return str(description[name])
-        ((kind, parts),) = description.items()
-        if kind in ("dict", "fixed"):
-            return f"{'dict' if kind == 'dict' else 'tuple'}[{', '.join(map(self._text, parts))}]"
-        return f"{kind}[{self._text(parts)}{', ...' if kind == 'tuple' else ''}]"
+def _value_problems_of(old: Any, new: Any, where: str) -> list[str]:
+    """Return a list with a description if an enum or a `Literal` no longer allows all stored values."""
+    removed = [text for of, text in old.values if (of, text) not in new.values]
+    if not removed or (isinstance(new, Enumeration) and new.accepts is True):
+        return []
+    name = new.name if isinstance(new, Enumeration) else "the Literal"
+    return [f"{where or name} no longer allows {', '.join(removed)}"]
 
 
-def _form(description: Any) -> str:
+def _cannot_read(kind: DataType, member: DataType) -> bool:
+    """Return `True` if no stored value of a kind can be read as the kind of a union member."""
+    if isinstance(kind, Record) and isinstance(member, Record):
+        return any(field.is_required and name not in kind.fields for name, field in member.fields.items())
+    return _form(kind) != _form(member)
+
+
+def _is_packed(key: DataType) -> bool:
+    return not isinstance(key, Scalar | Enumeration)
+
+
+def _form(type_: DataType) -> str:
     """Return the form in which values of a type are stored."""
-    if isinstance(description, str):
-        return "packed"
-    if "class" in description or "dict" in description:
-        return "mapping"
-    return "value" if "enum" in description else "sequence"
+    match type_:
+        case Scalar() | Packed() | Opaque():
+            return "packed"
+        case Record() | Map():
+            return "mapping"
+        case Enumeration():
+            return "value"
+    return "sequence"
 
 
 @attrs.frozen
 class _Members:
-    """The members of a union. A type that is not a union has itself as its only member. See `_structured._Members`."""
+    """The members of a union. A type that is not a union has itself as its only member. See `_structured._Members`.
+
+    :param leaves: the names of scalars
+    """
 
     leaves: list[str]
-    literals: list[Any]
-    others: list[tuple[str, Any]]
+    literals: list[tuple[str, str]]
+    others: list[tuple[str, DataType]]
 
     @classmethod
-    def of(cls, description: Any) -> "_Members":
-        name = next((description[of] for of in ("class", "enum") if _is(description, of)), "")
-        members = description["union"] if _is(description, "union") else [[name, description]]
-        leaves = [kind for _, kind in members if isinstance(kind, str) and kind in _LEAVES]
-        literals = [value for _, kind in members if _is(kind, "literal") for value in kind["literal"]]
-        others = [(tag, kind) for tag, kind in members if kind not in leaves and not _is(kind, "literal")]
-        return cls(leaves, literals, others)
+    def of(cls, type_: DataType) -> "_Members":
+        name = type_.name if isinstance(type_, Record | Enumeration) else ""
+        members = type_.members if isinstance(type_, Union) else ((name, type_),)
+        return cls(
+            [kind.name for _, kind in members if isinstance(kind, Scalar)],
+            [value for _, kind in members if isinstance(kind, Choice) for value in kind.values],
+            [(tag, kind) for tag, kind in members if not isinstance(kind, Scalar | Choice)],
+        )
 
     @property
     def is_tagged(self) -> bool:

@@ -14,8 +14,7 @@ from amadou.event_time import from_micros
 from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group, key_position
 from amadou_runtime.formats.documents import UNREADABLE, check_column, check_keys
-from amadou_runtime.jobs.state_schema import Known, Structure
-from amadou_runtime.jobs.structure_form import check_structures
+from amadou_runtime.jobs.state_schema import Known, Structure, check_structures
 from amadou_runtime.store.packed_group import PackedGroup, group_state_fields, group_state_of
 
 _BYTES, _KEYS = 1 << 17, 1 << 11

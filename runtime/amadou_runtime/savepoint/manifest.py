@@ -15,8 +15,7 @@ from amadou.paths import is_remote, local_path
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.formats.documents import UNREADABLE, check_column, structured
 from amadou_runtime.jobs.given_path import check_given
-from amadou_runtime.jobs.state_schema import Known
-from amadou_runtime.jobs.structure_form import check_structures
+from amadou_runtime.jobs.state_schema import Known, check_structures
 from amadou_runtime.savepoint.state_file import StateFileInfo
 
 MANIFEST: Final = "savepoint.json"

@@ -8,7 +8,8 @@ tells the type.
 
 import base64
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as _Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -16,6 +17,22 @@ from uuid import UUID
 
 import attrs
 
+from amadou.datatypes import (
+    Choice,
+    DataType,
+    Enumeration,
+    FieldType,
+    Fixed,
+    Map,
+    Opaque,
+    Packed,
+    Record,
+    Scalar,
+    Sequence,
+    Union,
+    datatype_in,
+    shown_type,
+)
 from amadou.engine import Envelope, StoredObject, pack, unpack_stored
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import MICROSECOND, from_micros, to_micros
@@ -74,22 +91,22 @@ _FROM_JSON: Final[Mapping[str, Callable[[Any], Any]]] = {
     "UUID": UUID,
     "float": float,
 }
-_PACKED: Final = ("Any", "list", "dict", "tuple", "set", "frozenset")
-"""Types whose values are stored in packed form inside the state: `Any`, and containers without item types."""
 _ENCODED_AS: Final[Mapping[str, tuple[type, ...]]] = {
     **{name: (type_,) for name, (type_, _) in _TO_JSON.items()},
-    **dict.fromkeys(_PACKED, (bytes,)),
     "float": (float, int),
     "str": (str,),
     "int": (int,),
     "bool": (bool,),
     "None": (type(None),),
 }
-"""For each type without parts: the types of its encoded values."""
+"""For each scalar: the types of its encoded values."""
 _NONE: Final = {"$None": None}
 """The value `None` in a row: the value `null` removes state."""
-_UNKNOWN: Final = "unknown"
-"""The description of a type that is not known, such as that of a `codec=`."""
+_UNKNOWN: Final = Opaque("unknown")
+_NOTHING: Final = Scalar("None")
+_TIME: Final = Scalar("datetime")
+_PLAIN_KEYS: Final = (*map(Scalar, ("str", "int", "float", "bool", "bytes")), _TIME, _UNKNOWN, Opaque("codec"))
+"""The types of a map's keys that are not packed."""
 _CONTAINERS: Final = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
@@ -145,147 +162,141 @@ def from_tagged(value: Any) -> Any:
         raise NotReadableError(f"{value!r} cannot be read ({type(error).__name__}: {error})") from error
 
 
-@attrs.frozen
-class _Type:
-    """A type by its description; see `structure_of`.
+def type_to_json(type_: DataType, encoded: Any) -> Any:
+    """Return an encoded value as JSON."""
+    return _converted(type_, encoded, _leaf_to_json, to_tagged)
 
-    :param classes: the fields of classes by name
+
+def type_from_json(type_: DataType, value: Any) -> Any:
+    """Return the encoded form of a JSON value.
+
+    :raises NotReadableError: the JSON value does not fit the type
+    """
+    encoded = _converted(type_, value, _leaf_from_json, from_tagged)
+    if not _fits(type_, encoded):
+        raise NotReadableError(f"{shortened(repr(value), _SHOWN)} is not of the type {shown_type(type_)}")
+    return encoded
+
+
+def check_map_key(type_: DataType, encoded: Any) -> None:
+    """Check that an encoded key of a map is equal to itself.
+
+    :raises NotReadableError: it is or contains NaN
     """
 
-    description: Any
-    classes: Mapping[str, Any]
+    def check(value: Any) -> None:
+        if _has_nan(value):
+            raise NotReadableError("NaN cannot be a key of a map, because it is not equal to itself")
 
-    def of(self, description: Any) -> "_Type":
-        return _Type(description, self.classes)
+    def check_leaf(type_: Scalar | Packed, value: Any) -> None:
+        check(unpack_stored(value) if isinstance(type_, Packed) and isinstance(value, bytes) else value)
 
-    def to_json(self, encoded: Any) -> Any:
-        """Return an encoded value as JSON."""
-        return self._converted(encoded, _leaf_to_json, to_tagged)
+    _converted(type_, encoded, check_leaf, check)
 
-    def from_json(self, value: Any) -> Any:
-        """Return the encoded form of a JSON value.
 
-        :raises NotReadableError: the JSON value does not fit the type
-        """
-        encoded = self._converted(value, _leaf_from_json, from_tagged)
-        if not self._fits(encoded):
-            raise NotReadableError(f"{shortened(repr(value), _SHOWN)} is not of the type {self._name()}")
-        return encoded
-
-    def check_key(self, encoded: Any) -> None:
-        """Check that an encoded key of a map is equal to itself.
-
-        :raises NotReadableError: it is or contains NaN
-        """
-
-        def check(value: Any) -> None:
-            if _has_nan(value):
-                raise NotReadableError("NaN cannot be a key of a map, because it is not equal to itself")
-
-        def check_leaf(name: str, value: Any) -> None:
-            check(unpack_stored(value) if name in _PACKED and isinstance(value, bytes) else value)
-
-        self._converted(encoded, check_leaf, check)
-
-    def _fits(self, encoded: Any) -> bool:
-        """Return `True` if an encoded value is of the type, as far as its structure tells."""
-        description = self.description
-        if isinstance(description, str):
-            return description not in _ENCODED_AS or type(encoded) in _ENCODED_AS[description]
-        ((kind, inner), *_) = description.items()
-        if kind in _CONTAINERS or kind == "list":
-            return type(encoded) is list and all(map(self.of(inner)._fits, encoded))
-        if kind == "fixed":
-            return (
-                type(encoded) is list
-                and len(encoded) == len(inner)
-                and all(self.of(of)._fits(part) for of, part in zip(inner, encoded, strict=True))
-            )
-        if kind == "dict":
-            return type(encoded) is dict and all(map(self.of(inner[1])._fits, encoded.values()))
-        if kind == "class":
+def _fits(type_: DataType, encoded: Any) -> bool:
+    """Return `True` if an encoded value is of a type, as far as its structure tells."""
+    match type_:
+        case Scalar(name):
+            return type(encoded) in _ENCODED_AS[name]
+        case Packed():
+            return type(encoded) is bytes
+        case Sequence(_, item):
+            return type(encoded) is list and all(_fits(item, part) for part in encoded)
+        case Fixed(items):
+            return type(encoded) is list and len(encoded) == len(items) and all(map(_fits, items, encoded))
+        case Map(_, value):
+            return type(encoded) is dict and all(_fits(value, part) for part in encoded.values())
+        case Record(_, fields):
             return type(encoded) is dict and all(
-                self.of(of)._fits(encoded[name]) if name in encoded else not is_needed
-                for name, (of, is_needed) in self.classes[inner].items()
+                _fits(field.type, encoded[name]) if name in encoded else not field.is_required
+                for name, field in fields.items()
             )
-        if kind in ("enum", "literal"):
-            known, accepts = description["values"] if kind == "enum" else inner, description.get("open")
+        case Enumeration(_, values, accepts):
             is_open = type(encoded) is int if accepts == "flags" else accepts
-            return bool(is_open) or [_type_name(encoded), repr(encoded)] in known
-        if type(encoded) is dict and encoded.keys() == {_MEMBER, _CONTENT} and encoded[_MEMBER] in dict(inner):
-            return self.of(dict(inner)[encoded[_MEMBER]])._fits(encoded[_CONTENT])
-        return any(self.of(of)._fits(encoded) for _, of in inner)
+            return bool(is_open) or (_type_name(encoded), repr(encoded)) in values
+        case Choice(values):
+            return (_type_name(encoded), repr(encoded)) in values
+        case Union(members):
+            member = _tagged_member(members, encoded)
+            if member not in (None, _UNKNOWN):
+                return _fits(member, encoded[_CONTENT])
+            return any(_fits(kind, encoded) for _, kind in members)
+    return True
 
-    def _name(self) -> str:
-        """Return a readable name of the type."""
-        if isinstance(self.description, str):
-            return self.description
-        ((kind, inner), *_) = self.description.items()
-        return str(inner) if kind in ("class", "enum") else str(kind)
 
-    def _converted(self, value: Any, leaf: Callable[[str, Any], Any], other: Callable[[Any], Any]) -> Any:
-        description = self.description
-        if isinstance(description, str):
-            return leaf(description, value) if description in (*_TO_JSON, *_PACKED) else other(value)
-        ((kind, inner), *_) = description.items()
-        if kind in ("class", "dict") and isinstance(value, dict) and not all(map(_is_plain_key, value)):
-            return other(value)  # it would look like a tag, or has keys that JSON lacks
+def _tagged_member(members: Any, encoded: Any) -> DataType | None:
+    """Return the union member that the tag of an encoded value names; `None` for a value without a tag."""
+    if isinstance(encoded, dict) and encoded.keys() == {_MEMBER, _CONTENT}:
+        return dict(members).get(encoded[_MEMBER], _UNKNOWN)  # type: ignore[no-any-return]
+    return None
 
-        def part(of: Any, item: Any) -> Any:
-            return self.of(of)._converted(item, leaf, other)
 
-        if kind in ("list", "set", "frozenset", "tuple") and isinstance(value, list):
-            return [part(inner, item) for item in value]
-        if kind == "fixed" and isinstance(value, list) and len(value) == len(inner):
-            return [part(of, item) for of, item in zip(inner, value, strict=True)]
-        if kind == "class" and isinstance(value, dict):
-            fields = self.classes[inner]
-            return {name: part(fields[name][0] if name in fields else _UNKNOWN, item) for name, item in value.items()}
-        if kind == "union":
-            return self._of_union(inner, value, part, other)
-        if kind == "dict" and isinstance(value, dict) and inner[0] == "str":
-            return {key: part(inner[1], item) for key, item in value.items()}
-        return other(value)
+def _only_member(members: Any) -> DataType | None:
+    """Return the type of an `Optional`; `None` for another union."""
+    others = [kind for _, kind in members if kind != _NOTHING]
+    return others[0] if len(others) == 1 else None
 
-    def _of_union(self, members: Any, value: Any, part: Callable[[Any, Any], Any], other: Callable[[Any], Any]) -> Any:
-        typed = [of for _, of in members if of != "None"]
-        if len(typed) == 1 and value is not None:
-            return part(typed[0], value)
-        if isinstance(value, dict) and value.keys() == {_MEMBER, _CONTENT}:
-            member = dict(members).get(value[_MEMBER], _UNKNOWN)
-            return {_MEMBER: value[_MEMBER], _CONTENT: part(member, value[_CONTENT])}
-        return other(value)
 
-    def shown(self, encoded: Any) -> Any:
-        """Return an encoded value as an object whose `repr` is that of the value."""
-        description = self.description
-        if isinstance(description, str):
-            return unpack_stored(encoded) if description in _PACKED and isinstance(encoded, bytes) else encoded
-        ((kind, inner), *_) = description.items()
-        if kind == "list" and isinstance(encoded, list):
-            return [self.of(inner).shown(item) for item in encoded]
-        if kind in _CONTAINERS and isinstance(encoded, list):
-            return _Shown(_brackets(kind, [repr(self.of(inner).shown(item)) for item in encoded]))
-        if kind == "fixed" and isinstance(encoded, list) and len(encoded) == len(inner):
-            parts = (repr(self.of(of).shown(item)) for of, item in zip(inner, encoded, strict=True))
-            return _Shown(_brackets("tuple", list(parts)))
-        if kind == "class" and isinstance(encoded, dict):
-            fields = self.classes[inner]
-            parts = (
-                f"{name}={self.of(fields[name][0] if name in fields else _UNKNOWN).shown(item)!r}"
-                for name, item in encoded.items()
-            )
-            return _Shown(f"{inner.rpartition('.')[2]}({', '.join(parts)})")
-        if kind == "union":
-            typed = [of for _, of in inner if of != "None"]
-            if len(typed) == 1 and encoded is not None:
-                return self.of(typed[0]).shown(encoded)
-            if isinstance(encoded, dict) and encoded.keys() == {_MEMBER, _CONTENT}:
-                return self.of(dict(inner).get(encoded[_MEMBER], _UNKNOWN)).shown(encoded[_CONTENT])
-            return encoded
-        if kind == "enum":
-            return _Shown(f"{inner}({encoded!r})")
-        return encoded
+def _field_type(fields: Mapping[str, FieldType], name: str) -> DataType:
+    return fields[name].type if name in fields else _UNKNOWN
+
+
+def _converted(
+    type_: DataType, value: Any, leaf: Callable[[Scalar | Packed, Any], Any], other: Callable[[Any], Any]
+) -> Any:
+    """Return a value with its parts converted: by `leaf` those of a scalar or packed type that JSON lacks, by `other`
+    the rest.
+    """
+
+    def part(of: DataType, item: Any) -> Any:
+        return _converted(of, item, leaf, other)
+
+    if isinstance(type_, Record | Map) and isinstance(value, dict) and not all(map(_is_plain_key, value)):
+        return other(value)  # it would look like a tag, or has keys that JSON lacks
+    match type_:
+        case Packed() | Scalar("bytes" | "datetime" | "date" | "timedelta" | "Decimal" | "UUID" | "float"):
+            return leaf(type_, value)
+        case Sequence(_, item) if isinstance(value, list):
+            return [part(item, each) for each in value]
+        case Fixed(items) if isinstance(value, list) and len(value) == len(items):
+            return [part(of, item) for of, item in zip(items, value, strict=True)]
+        case Record(_, fields) if isinstance(value, dict):
+            return {name: part(_field_type(fields, name), item) for name, item in value.items()}
+        case Map(Scalar("str"), of) if isinstance(value, dict):
+            return {key: part(of, item) for key, item in value.items()}
+        case Union(members):
+            only, tagged = _only_member(members), _tagged_member(members, value)
+            if only is not None and value is not None:
+                return part(only, value)
+            if tagged is not None:
+                return {_MEMBER: value[_MEMBER], _CONTENT: part(tagged, value[_CONTENT])}
+    return other(value)
+
+
+def shown_as(type_: DataType, encoded: Any) -> Any:
+    """Return an encoded value as an object whose `repr` is that of the value."""
+    match type_:
+        case Packed() if isinstance(encoded, bytes):
+            return unpack_stored(encoded)
+        case Sequence("list", item) if isinstance(encoded, list):
+            return [shown_as(item, each) for each in encoded]
+        case Sequence(container, item) if isinstance(encoded, list):
+            return _Shown(_brackets(container, [repr(shown_as(item, each)) for each in encoded]))
+        case Fixed(items) if isinstance(encoded, list) and len(encoded) == len(items):
+            return _Shown(_brackets("tuple", list(map(repr, map(shown_as, items, encoded)))))
+        case Record(name, fields) if isinstance(encoded, dict):
+            parts = (f"{of}={shown_as(_field_type(fields, of), item)!r}" for of, item in encoded.items())
+            return _Shown(f"{name.rpartition('.')[2]}({', '.join(parts)})")
+        case Enumeration(name):
+            return _Shown(f"{name}({encoded!r})")
+        case Union(members):
+            only, tagged = _only_member(members), _tagged_member(members, encoded)
+            if only is not None and encoded is not None:
+                return shown_as(only, encoded)
+            if tagged is not None:
+                return shown_as(tagged, encoded[_CONTENT])
+    return encoded
 
 
 def _type_name(value: Any) -> str:
@@ -313,25 +324,22 @@ def _brackets(kind: str, parts: list[str]) -> str:
     return f"frozenset({{{inside}}})" if parts else "frozenset()"
 
 
-def _leaf_to_json(name: str, value: Any) -> Any:
-    if name in _PACKED:
+def _leaf_to_json(type_: Scalar | Packed, value: Any) -> Any:
+    if isinstance(type_, Packed):
         return to_tagged(unpack_stored(value) if isinstance(value, bytes) else value)
-    type_, convert = _TO_JSON[name]
-    return convert(value) if isinstance(value, type_) else to_tagged(value)
+    kind, convert = _TO_JSON[type_.name]
+    return convert(value) if isinstance(value, kind) else to_tagged(value)
 
 
-def _leaf_from_json(name: str, value: Any) -> Any:
-    if name in _PACKED:
+def _leaf_from_json(type_: Scalar | Packed, value: Any) -> Any:
+    if isinstance(type_, Packed):
         return pack(from_tagged(value))
     if isinstance(value, dict) or value is None:
         return from_tagged(value)
     try:
-        return _FROM_JSON[name](value)
+        return _FROM_JSON[type_.name](value)
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        raise NotReadableError(f"{value!r} is not a {name} ({error})") from error
-
-
-_ANY: Final = _Type(_UNKNOWN, {})
+        raise NotReadableError(f"{value!r} is not a {type_.name} ({error})") from error
 
 
 class StateFormat:
@@ -341,7 +349,7 @@ class StateFormat:
         the last structure of its version
     """
 
-    def __init__(self, structures: Sequence[Structure]) -> None:
+    def __init__(self, structures: _Sequence[Structure]) -> None:
         self._of = {structure["version"]: _VersionFormat(structure) for structure in structures}
         self._last = _VersionFormat(structures[-1] if structures else None)
 
@@ -407,11 +415,10 @@ class _VersionFormat:
     def __init__(self, structure: Structure | None) -> None:
         parts = {} if structure is None else structure.get("parts", {})
         self._kind = "" if structure is None else structure["kind"]
-        self._types = {name: _Type(part["is"], part["classes"]) for name, part in parts.items()}
+        self._types = {name: datatype_in(part) for name, part in parts.items()}
 
-    def _type(self, part: str) -> _Type:
-        type_ = self._types.get(part, _ANY)
-        return _ANY if type_.description == "codec" else type_
+    def _type(self, part: str) -> DataType:
+        return self._types.get(part, _UNKNOWN)
 
     def to_json(self, stored: Envelope) -> dict[str, Any]:
         version, has_ttl, encoded = stored
@@ -436,20 +443,20 @@ class _VersionFormat:
     def _value_to_json(self, encoded: Any) -> Any:
         if self._kind == "MapSpec" and isinstance(encoded, dict):
             value = self._type("value")
-            return [[self._key_to_json(key), value.to_json(item)] for key, item in encoded.items()]
+            return [[self._key_to_json(key), type_to_json(value, item)] for key, item in encoded.items()]
         if self._kind == "ListSpec" and isinstance(encoded, list):
-            return list(map(self._type("item").to_json, encoded))
-        return self._type("value").to_json(encoded)
+            return [type_to_json(self._type("item"), item) for item in encoded]
+        return type_to_json(self._type("value"), encoded)
 
     def _key_to_json(self, key: Any) -> Any:
         type_ = self._type("key")
-        if type_.description == "datetime":
+        if type_ == _TIME:
             return from_micros(key).isoformat()
-        return type_.to_json(unpack_stored(key)) if self._is_packed_key else type_.to_json(key)
+        return type_to_json(type_, unpack_stored(key) if self._is_packed_key else key)
 
     @property
     def _is_packed_key(self) -> bool:
-        return self._type("key").description not in ("str", "int", "float", "bool", "bytes", "datetime", _UNKNOWN)
+        return self._type("key") not in _PLAIN_KEYS
 
     def from_json(self, value: Any, version: int, written: Any) -> bytes:
         encoded = self._value_from_json(value)
@@ -472,21 +479,21 @@ class _VersionFormat:
     def _value_from_json(self, value: Any) -> Any:
         if self._kind == "MapSpec":
             type_ = self._type("value")
-            return {self._key_from_json(key): type_.from_json(item) for key, item in _pairs(value)}
+            return {self._key_from_json(key): type_from_json(type_, item) for key, item in _pairs(value)}
         if self._kind == "ListSpec":
             if not isinstance(value, list):
                 raise NotReadableError(f"the state is a list, but the value is {value!r}")
-            return list(map(self._type("item").from_json, value))
-        return self._type("value").from_json(value)
+            return [type_from_json(self._type("item"), item) for item in value]
+        return type_from_json(self._type("value"), value)
 
     def _key_from_json(self, key: Any) -> Any:
         type_ = self._type("key")
-        if type_.description == "datetime":
+        if type_ == _TIME:
             return micros_of(key)
-        if type_.description == "int" and isinstance(key, str):
+        if type_ == Scalar("int") and isinstance(key, str):
             return int(key)
-        encoded = type_.from_json(key)
-        type_.check_key(encoded)
+        encoded = type_from_json(type_, key)
+        check_map_key(type_, encoded)
         return pack(encoded) if self._is_packed_key else encoded
 
     def shown(self, stored: Envelope) -> str:
@@ -496,16 +503,16 @@ class _VersionFormat:
     def _shown(self, encoded: Any) -> Any:
         if self._kind == "MapSpec" and isinstance(encoded, dict):
             value = self._type("value")
-            return {_Shown(repr(self._shown_key(key))): value.shown(item) for key, item in encoded.items()}
+            return {_Shown(repr(self._shown_key(key))): shown_as(value, item) for key, item in encoded.items()}
         if self._kind == "ListSpec" and isinstance(encoded, list):
-            return list(map(self._type("item").shown, encoded))
-        return self._type("value").shown(encoded)
+            return [shown_as(self._type("item"), item) for item in encoded]
+        return shown_as(self._type("value"), encoded)
 
     def _shown_key(self, key: Any) -> Any:
         type_ = self._type("key")
-        if type_.description == "datetime":
+        if type_ == _TIME:
             return from_micros(key)
-        return type_.shown(unpack_stored(key)) if self._is_packed_key else type_.shown(key)
+        return shown_as(type_, unpack_stored(key) if self._is_packed_key else key)
 
 
 def _has_nan(key: Any) -> bool:

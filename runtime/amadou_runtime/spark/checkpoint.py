@@ -16,8 +16,14 @@ from amadou_runtime.core.key_range import range_count
 from amadou_runtime.formats.documents import UNREADABLE, structured
 from amadou_runtime.jobs.given_path import check_given
 from amadou_runtime.jobs.returned_sources import check_returned
-from amadou_runtime.jobs.state_schema import Known, Structure, described, state_problem, with_structures
-from amadou_runtime.jobs.structure_form import check_structures
+from amadou_runtime.jobs.state_schema import (
+    Known,
+    Structure,
+    check_structures,
+    described,
+    state_problem,
+    with_structures,
+)
 from amadou_runtime.runs.files import Files
 from amadou_runtime.runs.lease import holder_of
 from amadou_runtime.spark.streams import planned_offsets, stream_name

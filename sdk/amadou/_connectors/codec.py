@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from amadou._state.encoding import pack, unpack
+from amadou.datatypes import is_bare
 from amadou.errors import (
     EncodeError,
     NaiveTimestampError,
@@ -71,11 +72,6 @@ def _codec_for(type_: Any) -> Codec[Any]:
     )
 
     return structured_codec(type_)
-
-
-def is_bare(type_: Any) -> bool:
-    """Return `True` for a container type without declared item types, and for `Any`, `object` and type variables."""
-    return type_ in CONTAINERS or type_ is Any or type_ is object or isinstance(type_, TypeVar)
 
 
 class _LeafCodec(Generic[T]):

@@ -12,6 +12,7 @@ from amadou._handler.subject import Subject
 from amadou._state.encoding import Envelope, pack
 from amadou._state.spec import MISSING, Spec, shown
 from amadou._state.state_table import StateTable
+from amadou.datatypes import Opaque, datatype, structure_of
 from amadou.errors import SpecError, StateDecodeError
 from amadou.event_time import MICROSECOND, to_micros
 
@@ -149,10 +150,8 @@ class VersionedSpec(Spec):
         structure = {"kind": type(self).__name__, "version": self.version}
         if not parts:
             return structure
-        from amadou._state.structure import structure_of  # importing cattrs takes as long as all other imports together
-
         structures = {
-            name: structure_of(type_) if codec is None else {"is": "codec", "classes": {}}
+            name: structure_of(datatype(type_) if codec is None else Opaque("codec"))
             for name, (type_, codec) in parts.items()
         }
         return {**structure, "shown": self.shown_type(), "parts": structures}

@@ -5,23 +5,37 @@ from collections.abc import Callable
 from dataclasses import InitVar
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Union as _Union
 from uuid import UUID
 
 from cattrs import BaseConverter, Converter
 from cattrs.errors import StructureHandlerNotFoundError
 
 from amadou._components.construction import is_needed, is_plain, made_fields, maker_of, resolved_annotations
-from amadou._connectors.codec import CONTAINERS, SEQUENCES, AnyCodec, decode_leaf, encode_leaf, is_bare
+from amadou._connectors.codec import CONTAINERS, SEQUENCES, AnyCodec, decode_leaf, encode_leaf
 from amadou._connectors.codec import LEAVES as _PLAIN_LEAVES
 from amadou._state.encoding import TOO_DEEP, is_nested, nested, pack, unpack
+from amadou.datatypes import (
+    Choice,
+    DataType,
+    Enumeration,
+    Opaque,
+    Record,
+    Union,
+    datatype,
+    is_bare,
+    is_stored_by_value,
+    parts_of,
+    union_tag,
+)
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou.fields import field_types, fields_of, has_fields, is_named_tuple, is_typed_dict, items_of
 
 T = TypeVar("T")
 
 LEAVES: Final = (*_PLAIN_LEAVES, UUID)
-_UNIONS: Final = (Union, types.UnionType)
+_UNIONS: Final = (_Union, types.UnionType)
 
 
 def structured_codec(type_: Any) -> "StructuredCodec[Any]":
@@ -29,8 +43,8 @@ def structured_codec(type_: Any) -> "StructuredCodec[Any]":
 
     :raises UnsupportedTypeError: the type, or a type inside it, is not supported
     """
-    _check_supported(type_, type_, set())
     try:
+        _check_supported(datatype(type_), type_, set())
         return StructuredCodec(type_)
     except (StructureHandlerNotFoundError, TypeError, NameError) as error:
         raise UnsupportedTypeError(type_, str(error)) from error
@@ -75,64 +89,58 @@ class StructuredCodec(Generic[T]):
             raise StateDecodeError(encoded, self.type, f"{type(error).__name__}: {error}") from error
 
 
-def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
-    """Check a type and all types inside it, and raise an error for types that would otherwise fail at run time."""
-    origin, arguments = get_origin(type_), get_args(type_)
+def _check_supported(type_: DataType, outer: Any, seen: set[str]) -> None:
+    """Check a type and all types inside it, and raise an error for types that would otherwise fail at run time.
+
+    :param outer: the annotation of the whole type
+    :param seen: the names of the records that were checked
+    """
+    match type_:
+        case Opaque(python=annotation):
+            raise _unsupported(annotation, outer)
+        case Choice(python=annotation):
+            if not {type(value) for value in get_args(annotation)} <= {str, int, bool, bytes, type(None)}:
+                raise UnsupportedTypeError(outer, "the values of a Literal must be str, int, bool, bytes or None")
+        case Union(members):
+            classes = [_class_of(member.python) for _, member in members if not isinstance(member, Choice)]
+            twice = {_name(kind) for kind in classes if classes.count(kind) > 1}
+            if twice:
+                why = f"the union has more than one {', '.join(twice)}: use different classes"
+                raise UnsupportedTypeError(outer, why)
+        case Enumeration(python=class_):
+            _register_enum(class_)
+        case Record(name, python=annotation):
+            if name in seen:
+                return
+            seen.add(name)
+            if not is_typed_dict(annotation):
+                for hint in resolved_annotations(get_origin(annotation) or annotation).values():
+                    if isinstance(hint, InitVar):
+                        _check_supported(datatype(hint), outer, seen)
+    for part in parts_of(type_):
+        _check_supported(part, outer, seen)
+
+
+def _unsupported(type_: Any, outer: Any) -> UnsupportedTypeError:
+    origin = get_origin(type_)
     if origin is Callable:
-        raise UnsupportedTypeError(outer, "functions cannot be stored: use a different type")
-    if is_bare(type_) or type_ in LEAVES or type_ is None or type_ is Ellipsis or type_ in seen:
-        return
-    seen.add(type_)
-    if origin is Literal:
-        if not {type(value) for value in arguments} <= {str, int, bool, bytes, type(None)}:
-            raise UnsupportedTypeError(outer, "the values of a Literal must be str, int, bool, bytes or None")
-        return
-    if origin is Annotated:
-        _check_supported(arguments[0], outer, seen)
-        return
-    if origin in _UNIONS:
-        classes = [_class_of(member) for member in arguments if get_origin(member) is not Literal]
-        twice = {_name(kind) for kind in classes if classes.count(kind) > 1}
-        if twice:
-            raise UnsupportedTypeError(outer, f"the union has more than one {', '.join(twice)}: use different classes")
-    if origin is not None and not isinstance(origin, type) and origin not in _UNIONS:
-        raise UnsupportedTypeError(outer, f"{type_} cannot be stored: use a different type")
-    for argument in arguments:
-        _check_supported(argument, outer, seen)
-    if origin in CONTAINERS or origin in _UNIONS:
-        return
+        return UnsupportedTypeError(outer, "functions cannot be stored: use a different type")
+    if origin is not None and not isinstance(origin, type):
+        return UnsupportedTypeError(outer, f"{type_} cannot be stored: use a different type")
     class_ = origin or type_
     if not isinstance(class_, type):
         aggregate = all(callable(getattr(type_, name, None)) for name in ("create", "add", "result"))
         hint = ", but an aggregate: use a RunningSpec from amadou_plugins.aggregates" if aggregate else ": pass a type"
         if isinstance(class_, str):  # Python 3.10 does not resolve a name within an annotation
             hint = f': use Python 3.11 or newer, or quote the whole annotation, such as "list[{class_}]"'
-        raise UnsupportedTypeError(outer, f"{type_!r} is not a type{hint}")
-    if issubclass(class_, Enum):
-        _register_enum(class_)
-    elif is_typed_dict(class_):
-        try:
-            kinds = [kind for kind, _ in items_of(type_).values()]
-        except NameError as error:
-            raise UnsupportedTypeError(outer, f"in {class_.__qualname__}, {error}: import it") from error
-        for kind in kinds:
-            _check_supported(kind, outer, seen)
-    elif has_fields(class_):
-        try:
-            hints = resolved_annotations(class_).values()
-            fields = field_types(class_) or {}
-        except NameError as error:
-            raise UnsupportedTypeError(outer, f"in {class_.__qualname__}, {error}: import it") from error
-        for kind in (*fields.values(), *(hint for hint in hints if isinstance(hint, InitVar))):
-            _check_supported(kind, outer, seen)
-    else:
-        inner = "" if type_ is outer else f"it contains {_name(class_)}: "
-        raise UnsupportedTypeError(
-            outer,
-            f"{inner}use str, int, float, bool, bytes, datetime, date, timedelta, Decimal, UUID, an Enum, a list, "
-            "dict, set or tuple of these types, an attrs class, a dataclass, a named tuple or a TypedDict",
-            setting="codec",
-        )
+        return UnsupportedTypeError(outer, f"{type_!r} is not a type{hint}")
+    inner = "" if type_ is outer else f"it contains {_name(class_)}: "
+    return UnsupportedTypeError(
+        outer,
+        f"{inner}use str, int, float, bool, bytes, datetime, date, timedelta, Decimal, UUID, an Enum, a list, "
+        "dict, set or tuple of these types, an attrs class, a dataclass, a named tuple or a TypedDict",
+        setting="codec",
+    )
 
 
 def _class_of(type_: Any) -> Any:
@@ -416,7 +424,7 @@ def _structure_literal(type_: Any) -> Callable[[Any, Any], Any]:
 
 
 def _register_enum(class_: type[Enum]) -> None:
-    by_value = all(type(member.value) in LEAVES for member in class_)
+    by_value = is_stored_by_value(class_)
 
     def unstructure(value: Any) -> Any:
         if type(value) is not class_:
@@ -504,11 +512,6 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
         raise StateDecodeError(encoded, type_)
 
     return structure
-
-
-def union_tag(member: Any) -> str:
-    """Return the tag that is stored with the values of a union member."""
-    return member.__qualname__ if isinstance(member, type) and get_origin(member) is None else str(member)
 
 
 def _make_converter() -> Converter:

@@ -1,15 +1,27 @@
 """Compares values with their encoded form without encoding them again, which takes several times as long."""
 
-import types
 from collections.abc import Callable
 from enum import Enum
 from functools import cached_property, lru_cache
 from operator import is_
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Any, TypeAlias, get_origin
 
-from amadou._connectors.codec import LEAVES, codec_for, is_bare
-from amadou._state.encoding import is_uuid, pack
-from amadou.fields import field_types, has_fields, is_typed_dict, items_of
+from amadou._connectors.codec import codec_for
+from amadou._state.encoding import pack
+from amadou.datatypes import (
+    Choice,
+    DataType,
+    Enumeration,
+    Fixed,
+    Map,
+    Packed,
+    Record,
+    Scalar,
+    Sequence,
+    Union,
+    datatype,
+)
+from amadou.fields import is_typed_dict
 
 Comparison: TypeAlias = Callable[[Any, Any], bool]
 """Function that returns `True` if a value certainly still has an encoded form. It may raise any error."""
@@ -18,28 +30,33 @@ Comparison: TypeAlias = Callable[[Any, Any], bool]
 @lru_cache(maxsize=1024)
 def comparison_for(type_: Any) -> Comparison:
     """Return the comparison for the values of a type that `codec_for` supports."""
-    origin, arguments = get_origin(type_), get_args(type_)
-    if type_ is None or type_ in LEAVES or origin is Literal or is_uuid(type_):
-        return is_  # the encoded form is the value itself
-    if is_bare(type_):
-        return _has_packed
-    if origin is Annotated:
-        return comparison_for(arguments[0])
-    if origin in (Union, types.UnionType):
-        return _of_union(arguments)
-    if origin is dict and arguments:
-        return _of_dict(*arguments)
-    if origin is tuple and Ellipsis not in arguments:
-        return _of_fixed_tuple([*map(comparison_for, arguments)])
-    if origin in (list, tuple):
-        return _of_sequence(origin, comparison_for(arguments[0]))
-    if origin in (set, frozenset):
-        return _of_set(origin) if comparison_for(arguments[0]) is is_ else is_unknown
-    if is_typed_dict(type_):
-        return _of_typed_dict(type_)
-    if isinstance(type_, type) and issubclass(type_, Enum):
-        return _of_enum(type_)
-    return _OfFields(type_) if has_fields(type_) else is_unknown
+    return _comparison(datatype(type_))
+
+
+def _comparison(type_: DataType) -> Comparison:
+    match type_:
+        case Scalar() | Choice():
+            return is_  # the encoded form is the value itself
+        case Packed():
+            return _has_packed
+        case Union(members):
+            return _of_union([member for _, member in members])
+        case Map(key, value):
+            return _of_dict(key, value)
+        case Fixed(items):
+            return _of_fixed_tuple([*map(_comparison, items)])
+        case Sequence("list", item):
+            return _of_sequence(list, _comparison(item))
+        case Sequence("tuple", item):
+            return _of_sequence(tuple, _comparison(item))
+        case Sequence(container, item):
+            of = set if container == "set" else frozenset
+            return _of_set(of) if _comparison(item) is is_ else is_unknown
+        case Enumeration(python=class_):
+            return _of_enum(class_)
+        case Record(python=annotation):
+            return _of_typed_dict(type_) if is_typed_dict(annotation) else _OfFields(type_)
+    return is_unknown
 
 
 def is_unknown(value: Any, encoded: Any) -> bool:
@@ -51,15 +68,15 @@ def _has_packed(value: Any, encoded: Any) -> bool:
     return bool(pack(value) == encoded)
 
 
-def _of_union(members: tuple[Any, ...]) -> Comparison:
-    others = [member for member in members if member is not type(None)]
-    if any(is_bare(member) for member in others):
+def _of_union(members: list[DataType]) -> Comparison:
+    others = [member for member in members if member != Scalar("None")]
+    if any(isinstance(member, Packed) for member in others):
         return _has_packed
-    if all(comparison_for(member) is is_ for member in others):
+    if all(_comparison(member) is is_ for member in others):
         return is_
     if len(others) > 1:  # its encoded values can have tags
         return is_unknown
-    of_other = comparison_for(others[0])
+    of_other = _comparison(others[0])
     return lambda value, encoded: value is encoded or (value is not None and of_other(value, encoded))
 
 
@@ -81,10 +98,10 @@ def _of_set(class_: Any) -> Comparison:
     return lambda value, encoded: type(value) is class_ and {*map(id, value)} == {*map(id, encoded)}
 
 
-def _of_dict(key_type: Any, value_type: Any) -> Comparison:
-    if comparison_for(key_type) is not is_:
+def _of_dict(key: DataType, value: DataType) -> Comparison:
+    if _comparison(key) is not is_:
         return is_unknown
-    of_value = comparison_for(value_type)
+    of_value = _comparison(value)
     return lambda value, encoded: (
         type(value) is dict
         and len(value) == len(encoded)
@@ -92,12 +109,12 @@ def _of_dict(key_type: Any, value_type: Any) -> Comparison:
     )
 
 
-def _of_typed_dict(type_: Any) -> Comparison:
-    items = items_of(type_)
+def _of_typed_dict(type_: Record) -> Comparison:
+    compare = _OfFields(type_)
     return lambda value, encoded: (
         type(value) is dict
         and len(value) == len(encoded)
-        and all(comparison_for(items[name][0])(part, encoded[name]) for name, part in value.items())
+        and all(compare.of_field[name](part, encoded[name]) for name, part in value.items())
     )
 
 
@@ -117,23 +134,20 @@ def _compared(compare: Comparison, value: Any, encoded: Any) -> bool:
 
 
 class _OfFields:
-    """The comparison for objects of an attrs class, a dataclass or a named tuple.
+    """The comparison for objects of an attrs class, a dataclass or a named tuple."""
 
-    :param type_: the class, with or without type arguments
-    """
-
-    def __init__(self, type_: Any) -> None:
+    def __init__(self, type_: Record) -> None:
         self._type = type_
-        self._class = get_origin(type_) or type_
+        self._class = get_origin(type_.python) or type_.python
 
     def __call__(self, value: Any, encoded: Any) -> bool:
         if type(value) is not self._class:
             return False
-        for name, is_same in self._fields:  # noqa: SIM110 # `all` with a generator takes twice as long
+        for name, is_same in self.of_field.items():  # noqa: SIM110 # `all` with a generator takes twice as long
             if not is_same(getattr(value, name), encoded[name]):
                 return False
         return True
 
     @cached_property  # not earlier, because a class may contain itself
-    def _fields(self) -> list[tuple[str, Comparison]]:
-        return [(name, comparison_for(kind)) for name, kind in (field_types(self._type) or {}).items()]
+    def of_field(self) -> dict[str, Comparison]:
+        return {name: _comparison(field.type) for name, field in self._type.fields.items()}

@@ -10,7 +10,7 @@ import pytest
 from amadou import MapSpec, ReferenceSpec, ValueSpec
 from amadou_plugins.aggregates import Count, Mean
 from amadou_plugins.windows import SessionWindow, TumblingWindow
-from amadou_runtime.jobs.structure_form import check_structures
+from amadou_runtime.jobs.state_schema import check_structures
 
 
 class Colour(Enum):
