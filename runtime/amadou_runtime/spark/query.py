@@ -26,6 +26,7 @@ from amadou_runtime.runs.lease import Lease
 from amadou_runtime.runs.replay import ReplayedLetter
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, last_commit
+from amadou_runtime.spark.committer import Committer
 from amadou_runtime.spark.control import Control
 from amadou_runtime.spark.keying_stage import KeyingStage
 from amadou_runtime.spark.output_stage import OutputStage
@@ -190,17 +191,17 @@ def _query(
         for stage, of in job.by_stage.items()
         if of.references
     }
-    running = RunningJob(
+    committer = Committer(
         job,
         clock,
         references=references,
         history=HistoryWriter(files, description, trigger) if is_kept else None,
         on_report=hooks.batch_completed,
         on_failure=hooks.batch_failed,
-        on_spark_progress=hooks.spark_progress if hooks.plugins.want_spark_progress else None,
         before_first=partial(_keep, files, identity, job),
         replays=bool(letters),
     )
+    running = RunningJob(committer, hooks.spark_progress if hooks.plugins.want_spark_progress else None)
     control.running = running
     with start_errors(f"the run of {job.name!r}"):
         return run_query(running, keyed, payload, StatefulStage, identity, files.checkpoint, trigger)
@@ -242,7 +243,7 @@ def run_query(
         results.writeStream.queryName(identity.job)
         .outputMode(output_mode(identity))
         .option("checkpointLocation", checkpoint)
-        .foreachBatch(running.committer(identity))
+        .foreachBatch(running.on_results(identity))
     )
     if trigger == AVAILABLE_NOW:
         writer = writer.trigger(availableNow=True)

@@ -19,6 +19,7 @@ from amadou_runtime.core.references import ReferenceTable, with_updates
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, store_of
 from amadou_runtime.spark.clock import BatchTime, StageProgress
+from amadou_runtime.spark.committer import Committer
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.query import run_query
 from amadou_runtime.spark.rows import KEYED
@@ -137,7 +138,10 @@ class SparkEngine:
         self._running = self._start(job)
 
     def failed(self) -> dict[str, list[RawEntry]]:
-        return {stage: [RawEntry.of(parts) for parts in each.trace] for stage, each in self._running.failed.items()}
+        return {
+            stage: [RawEntry.of(parts) for parts in each.trace]
+            for stage, each in self._running.committer.failed.items()
+        }
 
     def close(self) -> None:
         """Stop the query and remove its files."""
@@ -150,7 +154,7 @@ class SparkEngine:
         payload = self._payload = payload_for(job, groups=1, ranges=1, worker=TracedWorker)
         stages = list(job.by_stage)
         keyed = {stage: [self._keyed(payload)] if stage == payload.stage else [] for stage in stages}
-        running = RunningJob(job, self._clock, on_batch=self._note)
+        running = RunningJob(Committer(job, self._clock, on_batch=self._note))
         store = self._store or store_of(job)
         identity = CheckpointMetadata(job.name, self._directory.name, 1, 1, store, {}, [], stages=stages)
         return run_query(running, keyed, payload, self._stage, identity, self._checkpoint, None)
