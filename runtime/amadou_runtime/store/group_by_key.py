@@ -14,6 +14,7 @@ from amadou import Key
 from amadou.engine import StateTable, is_watching, pack, unpack, unpack_all
 from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
 from amadou_runtime.store.entries import Change, Entries, EntryChanges, NoEntries
+from amadou_runtime.store.entry_rows import EXPIRES, OWN_KEY, TAGGED, TIMER, TIMES, EntryRows, read_timers
 from amadou_runtime.store.group_meta import Figures, GroupMeta, Slot
 
 _KEY, _LONG_KEY, _HELD, _META, _WATCHING = b"k", b"l", b"h", b"m", b"w"
@@ -23,10 +24,6 @@ _LONGEST_KEY: Final = 400
 """Maximum size of a packed key that is part of an id, in bytes. The entry of a longer key has an id with the key's
 hash, and contains the key.
 """
-_TIMES, _TAGGED, _OWN_KEY = 1, 2, 4
-"""Flags of an entry: it has timers without tags, it has timers with tags, it contains its key."""
-_EXPIRES, _TIMER = 1, 2
-"""Flags of a name in an entry: the state expires, the component has a timer."""
 
 
 class _Stored(NamedTuple):
@@ -35,86 +32,6 @@ class _Stored(NamedTuple):
     id: bytes
     logged: bytes | None
     in_memory: bytes | None
-
-
-class _Rows:
-    """Entries in unpacked form, while they are put together."""
-
-    def __init__(self) -> None:
-        self.flags: dict[Key, int] = {}
-        self.shapes: dict[Key, bytes] = {}
-        self.parts: dict[Key, list[Any]] = {}
-        self.times: dict[Key, int] = {}
-        """The time at which each entry is due."""
-
-    def add_timers(self, plain: dict[int, dict[Key, None]], tagged: dict[int, dict[Key, set[str]]]) -> None:
-        """Add timers. Call this method before `add_table`."""
-        listed: dict[Key, list[int]] = {}
-        for micros in sorted(plain):
-            for key in plain[micros]:
-                if key in listed:
-                    listed[key].append(micros)
-                else:
-                    listed[key] = [micros]
-        with_tags: dict[Key, list[Any]] = {}
-        for micros in sorted(tagged):
-            for key, tags in tagged[micros].items():
-                with_tags.setdefault(key, []).append([micros, sorted(tags)])
-        for key, times in listed.items():
-            self.flags[key], self.parts[key], self.times[key] = _TIMES, [times], times[0]
-        for key, pairs in with_tags.items():
-            self.flags[key] = self.flags.get(key, 0) | _TAGGED
-            self.parts.setdefault(key, []).append(pairs)
-            self._due_at(key, pairs[0][0])
-
-    def add_table(self, at: int, table: StateTable, *, is_kept: bool, by: int | None) -> bool:
-        """Add the state of keys under a name.
-
-        :param at: the name's slot number
-        :param by: the event time by which state has expired, so that only a spec with a time to live can still remove
-            it; the entry is no longer due for this state
-        :returns: `True` if all of the state has an expiry time at which its entry is due
-        """
-        expiring = 0
-        shapes, parts = self.shapes, self.parts
-        codes = [at.to_bytes(2, "big") + bytes([flags]) for flags in range(4)]
-        expires, next_timers = table.expires, table.next_timers
-        for key, packed in table.packed.items():
-            row = parts.get(key)
-            if row is None:
-                row = parts[key] = []
-            row.append(packed)
-            flags = 0
-            if expires and (expiry := expires.get(key)) is not None:
-                flags = _EXPIRES
-                row.append(expiry)
-                if not is_kept and (by is None or expiry > by):
-                    expiring += 1
-                    self._due_at(key, expiry)
-            if next_timers and (next_timer := next_timers.get(key)) is not None:
-                flags |= _TIMER
-                row.append(next_timer)
-                if not is_kept:
-                    self._due_at(key, next_timer)
-            shapes[key] = shapes.get(key, b"") + codes[flags]
-        return expiring == len(table.packed)
-
-    def _due_at(self, key: Key, micros: int) -> None:
-        self.times[key] = min(micros, self.times.get(key, micros))
-
-    def packed(self, key: Key, *, has_own_key: bool) -> bytes | None:
-        """Return the packed entry of a key; `None` if there is nothing to store."""
-        parts = self.parts.get(key)
-        if parts is None:
-            return None
-        flags = self.flags.get(key, 0)
-        shape = self.shapes.get(key, b"")
-        if has_own_key:
-            return pack([bytes([flags | _OWN_KEY]) + shape, key, *parts])
-        return pack([_FLAGS[flags] + shape, *parts])
-
-
-_FLAGS = [bytes([flags]) for flags in range(8)]
 
 
 class GroupByKey:
@@ -192,15 +109,28 @@ class GroupByKey:
         if any(map(self.others, becomes_in_memory)):
             self.load_all(group)
         self._before.add_to(meta, -1)
-        logged, in_memory = _Rows(), _Rows()
+        logged, in_memory = EntryRows(), EntryRows()
         logged.add_timers(group.timers.plain, group.timers.tagged)
         after.logged_keys.update(logged.parts)
         after.pending = group.timers.pending
+        self._add_tables(group, logged, in_memory, after)
+        after.add_to(meta, 1)
+        changed, changed_in_memory = self._changed(logged, in_memory)
+        self._store_watching(group, changed)
+        self._store_held(group, changed)
+        self._store_meta(group, changed)
+        retired = [slot.name for slot in meta.slots if slot.kept and slot.keys]
+        has_in_memory = any(slot.in_memory and slot.keys for slot in meta.slots)
+        watched = [slot.name for slot in meta.slots if is_watching(slot.name) and slot.keys]
+        return EntryChanges(changed, changed_in_memory, meta.keys, meta.pending, retired, has_in_memory, watched)
+
+    def _add_tables(self, group: KeyGroup, logged: EntryRows, in_memory: EntryRows, after: Figures) -> None:
+        """Add the state of keys, in the order of slots."""
         tables = [*((name, table, False) for name, table in group.tables.items())]
         tables += ((name, table, True) for name, table in group.kept.items())
         by_slot = sorted((self._slot(name), name, table, is_kept) for name, table, is_kept in tables if table.packed)
         for at, name, table, is_kept in by_slot:
-            slot, is_in_memory = meta.slots[at], name in group.in_memory
+            slot, is_in_memory = self._meta.slots[at], name in group.in_memory
             rows = in_memory if is_in_memory else logged
             has_ttl = rows.add_table(at, table, is_kept=is_kept, by=self._by)
             slot.has_ttl = (slot.has_ttl or not slot.keys) and has_ttl
@@ -212,15 +142,6 @@ class GroupByKey:
             elif not is_kept:
                 after.logged_keys.update(table.packed)
                 after.pending += len(table.next_timers)
-        after.add_to(meta, 1)
-        changed, changed_in_memory = self._changed(logged, in_memory)
-        self._store_watching(group, changed)
-        self._store_held(group, changed)
-        self._store_meta(group, changed)
-        retired = [slot.name for slot in meta.slots if slot.kept and slot.keys]
-        has_in_memory = any(slot.in_memory and slot.keys for slot in meta.slots)
-        watched = [slot.name for slot in meta.slots if is_watching(slot.name) and slot.keys]
-        return EntryChanges(changed, changed_in_memory, meta.keys, meta.pending, retired, has_in_memory, watched)
 
     def _concerns_all(self, group: KeyGroup) -> bool:
         """Return `True` if the job's specs have changed in a way that concerns all keys: state has been retired or has
@@ -278,31 +199,17 @@ class GroupByKey:
         self, group: KeyGroup, shape: bytes, keys: list[Key], columns: Iterator[tuple[Any, ...]], live: set[Key]
     ) -> int:
         """Read entries with the same shape, column by column; see `_read`."""
-        flags, timers, pending = shape[0], 0, 0
-        is_live = bool(flags & (_TIMES | _TAGGED))
-        if flags & _OWN_KEY:
+        flags, pending = shape[0], 0
+        is_live = bool(flags & (TIMES | TAGGED))
+        if flags & OWN_KEY:
             next(columns)
-        if flags & _TIMES:
-            plain = group.timers.plain
-            for key, times in zip(keys, next(columns), strict=True):
-                timers += len(times)
-                for micros in times:
-                    if micros in plain:
-                        plain[micros][key] = None
-                    else:
-                        plain[micros] = {key: None}
-        if flags & _TAGGED:
-            for key, pairs in zip(keys, next(columns), strict=True):
-                for micros, tags in pairs:
-                    timers += len(tags)
-                    group.timers.tagged.setdefault(micros, {})[key] = set(tags)
-        group.timers.count_loaded(timers)
+        timers = read_timers(group.timers, flags, keys, columns)
         for place in range(1, len(shape), 3):
             at = int.from_bytes(shape[place : place + 2], "big")
             slot, of_name = self._meta.slots[at], shape[place + 2]
             values = next(columns)
-            expires = next(columns) if of_name & _EXPIRES else None
-            next_timers = next(columns) if of_name & _TIMER else None
+            expires = next(columns) if of_name & EXPIRES else None
+            next_timers = next(columns) if of_name & TIMER else None
             self._before.slots[at] = self._before.slots.get(at, 0) + len(keys)
             is_live |= not slot.kept
             pending += len(keys) if next_timers is not None and not slot.kept else 0
@@ -320,7 +227,7 @@ class GroupByKey:
             live.update(keys)
         return timers + pending
 
-    def _changed(self, logged: _Rows, in_memory: _Rows) -> tuple[dict[bytes, Change], dict[bytes, Change]]:
+    def _changed(self, logged: EntryRows, in_memory: EntryRows) -> tuple[dict[bytes, Change], dict[bytes, Change]]:
         """Return the changed entries of keys. An entry that was due is stored again with its next time."""
         changed: dict[bytes, Change] = {}
         changed_in_memory: dict[bytes, Change] = {}

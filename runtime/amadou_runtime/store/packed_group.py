@@ -1,6 +1,6 @@
 """The state of a key group as one value. The state of all keys is loaded and stored together."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
@@ -88,21 +88,10 @@ class PackedGroup:
             tables, group_states = tables | in_memory_tables, group_states | in_memory_states
         else:
             group.lost = keys
-        for name, fate in group.retired.items():
-            table, group_state = tables.pop(name, None), group_states.pop(name, None)
-            if fate == "drop":
-                number = _subjects(table, group_state)
-                group.dropped |= {name: number} if number else {}
-                continue
-            group.kept |= {name: _table(*table)} if table else {}
-            group.kept_states |= {name: group_state_of(*group_state)} if group_state else {}
+        _retire(group, tables, group_states)
         group.held = {source: HeldEvents([HeldChunk(*chunk) for chunk in chunks]) for source, chunks in held.items()}
         group.tables = {spec: _table(*table) for spec, table in tables.items()}
-        group.timers = Timers(
-            {micros: {key: None} for micros, key in zip(*alone, strict=True)}
-            | {micros: dict.fromkeys(keys) for micros, keys in zip(*shared, strict=True)},
-            {micros: {key: set(tags) for key, tags in _dict(at).items()} for micros, at in zip(*tagged, strict=True)},
-        )
+        group.timers = _timers_in(alone, shared, tagged)
         group.group_states = {name: group_state_of(*group_state) for name, group_state in group_states.items()}
 
     def load(self, group: KeyGroup, keys: Collection[Key], by: int | None) -> None:
@@ -131,11 +120,22 @@ class PackedGroup:
         return PackedChanges(packed, *figures, retired, bool(group.in_memory), watched)
 
 
+def _retire(group: KeyGroup, tables: dict[str, Any], group_states: dict[str, Any]) -> None:
+    """Take the state of specs that the job has retired out of stored state: it is dropped, or retained unread."""
+    for name, fate in group.retired.items():
+        table, group_state = tables.pop(name, None), group_states.pop(name, None)
+        if fate == "drop":
+            number = _subjects(table, group_state)
+            group.dropped |= {name: number} if number else {}
+            continue
+        group.kept |= {name: _table(*table)} if table else {}
+        group.kept_states |= {name: group_state_of(*group_state)} if group_state else {}
+
+
 def packed_group(group: KeyGroup) -> bytes | None:
     """Return a fully loaded group as one value; `None` if the group is empty. Names without state are removed from
     `group.in_memory`.
     """
-    timers = group.timers
     tables = {
         spec: _table_lists(table) for spec, table in chain(group.tables.items(), group.kept.items()) if table.packed
     }
@@ -144,26 +144,47 @@ def packed_group(group: KeyGroup) -> bytes | None:
         for name, group_state in chain(group.group_states.items(), group.kept_states.items())
         if group_state.value is not None
     }
-    if not (tables or timers.pending or group_states or group.held):
+    if not (tables or group.timers.pending or group_states or group.held):
         group.in_memory = frozenset()
         return None
     names = dict.fromkeys(chain(tables, group_states))
     group.in_memory &= names.keys()
     keys = {name: _subjects(tables.get(name), group_states.get(name)) for name in sorted(group.in_memory)}
     memory = [{name: part.pop(name) for name in keys if name in part} for part in (tables, group_states)]
+    times, held, structures = _timer_lists(group.timers), _held_lists(group), _structure_lists(group, names)
+    packed = pack([_VERSION, tables, *times, group_states, [group.run, keys] if keys else [], held, structures])
+    return joined(packed, pack(memory) if keys else None)
+
+
+def _timer_lists(timers: Timers) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return timers in the form in which they are packed; see `PackedGroup`."""
     alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
     shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
     tagged = {micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()}
-    held = {
+    return _lists(alone), _lists(shared), _lists(tagged)
+
+
+def _timers_in(alone: Any, shared: Any, tagged: Any) -> Timers:
+    """Return the timers that `_timer_lists` has packed."""
+    return Timers(
+        {micros: {key: None} for micros, key in zip(*alone, strict=True)}
+        | {micros: dict.fromkeys(keys) for micros, keys in zip(*shared, strict=True)},
+        {micros: {key: set(tags) for key, tags in _dict(at).items()} for micros, at in zip(*tagged, strict=True)},
+    )
+
+
+def _held_lists(group: KeyGroup) -> dict[str, list[Any]]:
+    return {
         source: [[chunk.number, chunk.oldest, group.packed_events(chunk)] for chunk in of.chunks]
         for source, of in group.held.items()
     }
+
+
+def _structure_lists(group: KeyGroup, names: Iterable[str]) -> list[Any]:
+    """Return the structures of names, and the positions of each name's structures among them."""
     of_names = {name: group.structures[name] for name in names if name in group.structures}
     places = dict(zip(dict.fromkeys(chain(*of_names.values())), count()))
-    structures = [list(places), {name: [places[each] for each in known] for name, known in of_names.items()}]
-    times = _lists(alone), _lists(shared), _lists(tagged)
-    packed = pack([_VERSION, tables, *times, group_states, [group.run, keys] if keys else [], held, structures])
-    return joined(packed, pack(memory) if keys else None)
+    return [list(places), {name: [places[each] for each in known] for name, known in of_names.items()}]
 
 
 def divided(packed: bytes) -> tuple[bytes, bytes | None]:
