@@ -142,6 +142,13 @@ def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
     return whole
 
 
+def _kept(aggregate: Aggregate[Any, Any]) -> Aggregate[Any, Any]:
+    """Return the aggregate that a window stores if it consists of several parts: one that can be merged, in order."""
+    if aggregate.mergeable and not aggregate.ordered:
+        return aggregate
+    return ByTurns(aggregate if aggregate.mergeable else Retaining(aggregate))
+
+
 class WindowSpec(CallingComponent, Generic[V_co]):
     """The base class of all windows. The class is generic in the type of `value` so that type checkers can infer the
     type of the results.
@@ -187,11 +194,20 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         self.aggregate = aggregate_of(Count() if value is None else value)
         """The aggregate that computes a window's result from the window's events."""
         self._max_active = max_active
-        self._kept: Aggregate[Any, Any] = self.aggregate
-        if merges and not self.aggregate.mergeable:
-            self._kept = Retaining(self.aggregate)
-        if merges and (self.aggregate.ordered or not self.aggregate.mergeable):
-            self._kept = ByTurns(self._kept)
+        self._kept = _kept(self.aggregate) if merges else self.aggregate
+        """The aggregate whose accumulators are stored."""
+        self._set_early(early)
+        super().__init__(
+            {"on_close": on_close, "on_early": on_early, "on_late": on_late, "on_close_all": None},
+            allowed_lateness=allowed_lateness,
+            late=late,
+            ttl=ttl,
+            name=name,
+            version=version,
+            migrate=migrate,
+        )
+
+    def _set_early(self, early: Early) -> None:
         self._early_interval = self._early_count = 0
         self._early_predicate: Callable[[KeyedEvent[Any]], Any] | None = None
         if isinstance(early, timedelta):
@@ -202,15 +218,6 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             self._early_predicate = early
         elif early is not None:
             raise SpecError(f"early must be a timedelta, a positive integer or a function of an event, not {early!r}")
-        super().__init__(
-            {"on_close": on_close, "on_early": on_early, "on_late": on_late, "on_close_all": None},
-            allowed_lateness=allowed_lateness,
-            late=late,
-            ttl=ttl,
-            name=name,
-            version=version,
-            migrate=migrate,
-        )
 
     @overload
     def on_close(self: "WindowSpec[AggregateLike[R]]", function: ResultMethod[H, R, X]) -> ResultMethod[H, R, X]: ...

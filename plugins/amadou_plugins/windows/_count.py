@@ -8,6 +8,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from amadou import KeyedEvent, Subject
+from amadou.components import ComponentState
 from amadou.errors import SpecError
 from amadou.event_time import to_micros
 from amadou_plugins._calling import direct
@@ -68,16 +69,9 @@ class CountWindow(WindowSpec[V_co]):
         if skip:
             part.store([skip - 1, panes] if skip > 1 else None, None)
             return
-        is_new = not panes or panes[-1][COUNT] == self._pane
-        pane = [0, self._kept.create(), micros, micros] if is_new else panes[-1]
-        self._add(part, pane, event, panes, lambda _: (self._kept.kind(other[ACCUMULATOR]) for other in panes))
-        pane[COUNT] += 1
-        pane[2], pane[3] = min(pane[2], micros), max(pane[3], micros)
-        if is_new:
-            panes.append(pane)
-        count = (len(panes) - 1) * self._pane + pane[COUNT]
+        self._add_to_pane(part, panes, event, micros)
         step = self._hop // self._pane  # number of panes from one window's start to the next
-        is_full = count == self._size
+        is_full = self._events(panes) == self._size
         is_evicted = not is_full and self._max_active is not None and len(panes) > self._max_active * step
         left = panes[step:] if is_full or is_evicted else panes
         skip = max(self._hop - self._size, 0) if is_full else 0
@@ -87,12 +81,27 @@ class CountWindow(WindowSpec[V_co]):
             subject.count(f"{self.name}.evicted")
         if is_full or is_evicted:
             self._give(subject, panes, partial=is_evicted)
-        if self._asks_for_early(event):
-            for first in range(0, len(left), step):
-                if part.value is not stored:  # a callback has added another event, with early results of its own
-                    break
-                if self._emits_early((len(left) - first - 1) * self._pane + left[-1][COUNT]):
-                    self._give(subject, left[first:], partial=True)
+        firsts = range(0, len(left), step) if self._asks_for_early(event) else ()
+        for first in firsts:
+            if part.value is not stored:  # a callback has added another event, with early results of its own
+                break
+            if self._emits_early(self._events(left[first:])):
+                self._give(subject, left[first:], partial=True)
+
+    def _events(self, panes: list[Any]) -> int:
+        """Return the number of events in consecutive panes, of which only the last one may not be full."""
+        last: int = panes[-1][COUNT]
+        return (len(panes) - 1) * self._pane + last
+
+    def _add_to_pane(self, part: ComponentState, panes: list[Any], event: KeyedEvent[Any], micros: int) -> None:
+        """Add an event to the last pane, or to a new one if that is full."""
+        is_new = not panes or panes[-1][COUNT] == self._pane
+        pane = [0, self._kept.create(), micros, micros] if is_new else panes[-1]
+        self._add(part, pane, event, panes, lambda _: (self._kept.kind(other[ACCUMULATOR]) for other in panes))
+        pane[COUNT] += 1
+        pane[2], pane[3] = min(pane[2], micros), max(pane[3], micros)
+        if is_new:
+            panes.append(pane)
 
     def _give(self, subject: Subject, panes: list[Any], *, partial: bool) -> None:
         start, end, accumulators = self._whole(panes)

@@ -156,11 +156,13 @@ class HoppingWindow(WindowSpec[V_co]):
         part.store([before, panes], next_timer)
         if self._early_count or self._early_predicate is not None:
             for start in self._open(closed, [pane]):
-                parts = self._inside(panes, start)
-                if self._is_early(event, sum(part[COUNT] for part in parts)):
-                    self._emit(subject, direct, *self._result(start, parts), partial=True)
+                self._emit_if_early(subject, event, start, self._inside(panes, start))
         if self._max_active is not None:
             self._evict(subject, self._max_active)
+
+    def _emit_if_early(self, subject: Subject, event: KeyedEvent[Any], start: int, parts: list[list[Any]]) -> None:
+        if self._is_early(event, sum(part[COUNT] for part in parts)):
+            self._emit(subject, direct, *self._result(start, parts), partial=True)
 
     @property
     def is_vectorized(self) -> bool:
@@ -398,13 +400,8 @@ class HoppingWindow(WindowSpec[V_co]):
             return
         before, panes = part.value
         now, watermark = to_micros(timestamp), subject.watermark_micros
-        closing = now - self._lateness - self._size  # start of the window that closes now, if there is one
-        results = []
-        if now == END_OF_TIME:
-            results += [(start, False) for start in self._open(latest(before, closing - 1), panes)]
-            closing = now
-        elif (closing - self._offset) % self._hop == 0 and (before is None or closing > before):
-            results.append((closing, False))
+        closing = now if now == END_OF_TIME else now - self._lateness - self._size
+        results = [(start, False) for start in self._closing(panes, before, now)]
         if self._early_interval:
             results += [
                 (start, True)
@@ -420,6 +417,14 @@ class HoppingWindow(WindowSpec[V_co]):
         for parts, start, partial in given:
             if parts:
                 self._emit(subject, call, *self._result(start, parts), partial=partial)
+
+    def _closing(self, panes: dict[int, Any], before: int | None, now: int) -> list[int]:
+        """Return the starts of the windows that close now, in order: at most one, or at the end of time all."""
+        start = now - self._lateness - self._size
+        if now == END_OF_TIME:
+            return self._open(latest(before, start - 1), panes)
+        is_start = (start - self._offset) % self._hop == 0
+        return [start] if is_start and (before is None or start > before) else []
 
     def _starts(self, pane: int, after: int | None) -> range:
         """Return the starts of the windows that contain a pane. Starts at or before `after` are omitted."""

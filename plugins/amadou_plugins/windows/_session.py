@@ -84,20 +84,8 @@ class SessionWindow(WindowSpec[V_co]):
         part = self._part(subject, event)
         before, sessions = part.value or (None, [])
         reached = self.reached(subject)
-        if reached is not None:
-            open_before = self._batch_local(part)
-            if "open" not in open_before:
-                opened = (session for session in sessions if self._is_open(session[_LAST], reached))
-                open_before["open"] = [session[_START:_KIND] for session in opened]
-            if not self._is_open(micros, reached) and not self._is_near(open_before["open"], micros):
-                self._too_late(subject, event, just=self._is_open(micros, reached - 1))
-                return
-        if before is not None and micros < before:
-            self.too_late(subject, event)
+        if not self._takes(subject, event, part, micros, reached):
             return
-        is_behind = reached is not None and self._is_behind(micros, reached)
-        if is_behind and not self._is_within_gap(open_before["open"], micros):
-            subject.count(f"{self.name}{_LATE_SESSIONS}")
         if micros + self._gap > END_OF_TIME:
             raise self._out_of_time(event.timestamp)
         session = self._extended(part, sessions, micros, event)
@@ -109,6 +97,34 @@ class SessionWindow(WindowSpec[V_co]):
                 self._emit(subject, direct, *self._result(session, window), partial=True)
         if self._max_active is not None:
             self._evict(subject, self._max_active)
+
+    def _takes(
+        self, subject: Subject, event: KeyedEvent[Any], part: ComponentState, micros: int, reached: int | None
+    ) -> bool:
+        """Return `True` for an event that is on time. Handle others as late."""
+        before, sessions = part.value or (None, [])
+        open_before: list[Sequence[int]] = []
+        if reached is not None:
+            open_before = self._open_before(part, sessions, reached)
+            if not self._is_open(micros, reached) and not self._is_near(open_before, micros):
+                self._too_late(subject, event, just=self._is_open(micros, reached - 1))
+                return False
+        if before is not None and micros < before:
+            self.too_late(subject, event)
+            return False
+        is_behind = reached is not None and self._is_behind(micros, reached)
+        if is_behind and not self._is_within_gap(open_before, micros):
+            subject.count(f"{self.name}{_LATE_SESSIONS}")
+        return True
+
+    def _open_before(self, part: ComponentState, sessions: list[Any], reached: int) -> list[Sequence[int]]:
+        """Return starts and last event times of the sessions that were open when the event's batch began."""
+        local = self._batch_local(part)
+        if "open" not in local:
+            opened = (session for session in sessions if self._is_open(session[_LAST], reached))
+            local["open"] = [session[_START:_KIND] for session in opened]
+        found: list[Sequence[int]] = local["open"]
+        return found
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)

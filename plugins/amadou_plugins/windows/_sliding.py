@@ -1,12 +1,13 @@
 """Sliding windows: one window per event, which ends at the event's time."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 from typing_extensions import Unpack
 
 from amadou import KeyedEvent, Subject
-from amadou.components import Invoke
+from amadou.components import ComponentState, Invoke
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, to_micros
 from amadou_plugins._calling import direct, earliest, latest, micros_of
 from amadou_plugins._stored_form import is_by_time
@@ -65,13 +66,7 @@ class SlidingWindow(WindowSpec[V_co]):
         if not late and micros - self._size < BEGINNING_OF_TIME:
             raise self._out_of_time(event.timestamp)
         if reached is None or micros > self._passed(reached, self._size):
-            step = steps.get(micros) or [0, self._kept.create()]
-            others = lambda _: (  # noqa: E731
-                self._kept.kind(other[ACCUMULATOR]) for time, other in steps.items() if abs(time - micros) <= self._size
-            )
-            self._add(part, step, event, steps.values(), others)
-            step[COUNT] += 1
-            steps[micros] = step
+            self._add_to_step(part, steps, event, micros)
             next_timer = (
                 self._closes_at(micros + self._size)
                 if late
@@ -88,18 +83,23 @@ class SlidingWindow(WindowSpec[V_co]):
         if self._max_active is not None:
             self._evict(subject, self._max_active)
 
+    def _add_to_step(self, part: ComponentState, steps: dict[int, Any], event: KeyedEvent[Any], micros: int) -> None:
+        step = steps.get(micros) or [0, self._kept.create()]
+        others = lambda _: (  # noqa: E731
+            self._kept.kind(other[ACCUMULATOR]) for time, other in steps.items() if abs(time - micros) <= self._size
+        )
+        self._add(part, step, event, steps.values(), others)
+        step[COUNT] += 1
+        steps[micros] = step
+
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         if part.value is None:
             return
         before, steps = part.value
         now, watermark = to_micros(timestamp), subject.watermark_micros
-        # end of the window that closes now, if there is one
         closing = self._passed(now, 0) if now < END_OF_TIME else now - self._lateness
-        ends = [closing] if closing in steps else []
-        if now == END_OF_TIME:
-            ends = sorted(time for time in steps if time >= closing)
-        results = [(end, False) for end in ends if before is None or end > before]
+        results = [(end, False) for end in self._open(self._closing(steps, now, closing), before)]
         if self._early_interval:
             left = self._open(steps, self._closed(watermark, before))
             results += [(end, True) for end in left if self._is_due(end - self._size, end, now, watermark)]
@@ -112,6 +112,15 @@ class SlidingWindow(WindowSpec[V_co]):
         for times, result, partial in given:
             self._emit(subject, call, *result, partial=partial, times=times)
 
+    def _closing(self, steps: dict[int, Any], now: int, closing: int) -> list[int]:
+        """Return the ends of the windows that close now, in order: one of them, or at the end of time all.
+
+        :param closing: the end of the window that closes now, if there is one
+        """
+        if now == END_OF_TIME:
+            return sorted(time for time in steps if time >= closing)
+        return [closing] if closing in steps else []
+
     def _inside(self, steps: dict[int, Any], end: int) -> list[int]:
         """Return the distinct event times in a window, in order of time."""
         return [time for time in sorted(steps) if end - self._size <= time <= end]
@@ -122,7 +131,7 @@ class SlidingWindow(WindowSpec[V_co]):
         span = end - self._size, end, inside[0], inside[-1]
         return span, [steps[time][ACCUMULATOR] for time in inside]
 
-    def _open(self, steps: dict[int, Any], closed: int | None) -> list[int]:
+    def _open(self, steps: Iterable[int], closed: int | None) -> list[int]:
         """Return the ends of the open windows."""
         return sorted(time for time in steps if closed is None or time > closed)
 
