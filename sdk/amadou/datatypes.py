@@ -175,18 +175,21 @@ class _Annotations:
             if any(is_bare(member) and member not in _CONTAINERS for member in arguments):
                 return Packed("Any", python=type_)
             return Union(tuple((union_tag(member), self.read(member)) for member in arguments), python=type_)
-        if origin is tuple and Ellipsis not in arguments:
-            return Fixed(tuple(map(self.read, arguments)), python=type_)
-        if origin is dict:
-            key, value = arguments or (Any, Any)
-            return Map(self.read(key), self.read(value), python=type_)
         if origin in _CONTAINERS:
-            return Sequence(origin.__name__, self.read((*arguments, Any)[0]), python=type_)
+            return self._container(origin, arguments, type_)
         if isinstance(type_, type) and issubclass(type_, Enum):
             return _enumeration(type_)
         if is_typed_dict(type_) or has_fields(type_):
             return self._record(type_)
         return Opaque(str(type_), python=type_)
+
+    def _container(self, origin: type, arguments: tuple[Any, ...], type_: Any) -> DataType:
+        if origin is dict:
+            key, value = arguments or (Any, Any)
+            return Map(self.read(key), self.read(value), python=type_)
+        if origin is tuple and Ellipsis not in arguments:
+            return Fixed(tuple(map(self.read, arguments)), python=type_)
+        return Sequence(origin.__name__, self.read((*arguments, Any)[0]), python=type_)
 
     def _record(self, type_: Any) -> Record:
         if type_ in self._records:

@@ -62,25 +62,31 @@ def evaluate(
     for source in sorted(watched(job) & newest.keys()):
         if source not in come or newest[source] > come[source][0]:
             come[source] = newest[source], number
+    for name, needs in _in_order(job):
+        dependent = _Dependent(name, needs, *dependents.get(name, ()))
+        # Skip a source whose newest event is held: the time of its newest processed event is unknown here.
+        reached = {source: at for source, (at, _) in come.items() if at <= decision.limits.get(source, at)}
+        decision.changes.extend(dependent.follow(reached, number))
+        if dependent.down:
+            decision.limits[name] = HOLD_ALL
+        elif name in come:
+            decision.changes.extend(dependent.advance(*come[name], oldest.get(name)))
+            if dependent.down:
+                decision.limits[name] = dependent.limit
+        decision.down.update((name, on) for on in dependent.down)
+        dependents[name] = dependent.pack()
+    return decision._replace(state=pack([come, dependents]))
+
+
+def _in_order(job: Job) -> Iterator[tuple[str, list[DependsOn]]]:
+    """Yield the sources that depend on others with their dependencies, each after those that it depends on."""
     graph: TopologicalSorter[str] = TopologicalSorter()
     for each in job.dependencies:
         graph.add(each.dependent, each.on)
     for name in graph.static_order():
         needs = [each for each in job.dependencies if each.dependent == name]
         if needs:
-            dependent = _Dependent(name, needs, *dependents.get(name, ()))
-            # Skip a source whose newest event is held: the time of its newest processed event is unknown here.
-            reached = {source: at for source, (at, _) in come.items() if at <= decision.limits.get(source, at)}
-            decision.changes.extend(dependent.follow(reached, number))
-            if dependent.down:
-                decision.limits[name] = HOLD_ALL
-            elif name in come:
-                decision.changes.extend(dependent.advance(*come[name], oldest.get(name)))
-                if dependent.down:
-                    decision.limits[name] = dependent.limit
-            decision.down.update((name, on) for on in dependent.down)
-            dependents[name] = dependent.pack()
-    return decision._replace(state=pack([come, dependents]))
+            yield name, needs
 
 
 @attrs.define

@@ -31,7 +31,7 @@ from amadou_runtime.core.late_events import LateEvents
 from amadou_runtime.core.lookups import Lookups, Needed
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.references import ReferenceTable
-from amadou_runtime.core.steps import STEPS, take_events
+from amadou_runtime.core.steps import STEPS, divide_combined, load, take_events
 from amadou_runtime.core.tally import BatchTally, together
 from amadou_runtime.core.vectorized import Fallbacks, vectorized_component
 from amadou_runtime.formats.failure import callback_error
@@ -220,13 +220,8 @@ class Operator:
         with callbacks_of(self._job.handler):
             work = self._begun(given)
             group, subject = work.group, work.subject
-            take_events(self, work)
-            combined = given.combined
-            keys: set[Key] = set().union(*(run.keys for run in work.runs))
-            keys.update(key for part in combined for key, *_ in component.divide_combined(part))
-            group.load(keys, watermark)
-            if group.left_otherwise(self.callbacks.declared):
-                group.stored.load_all(group)
+            for step in (take_events, divide_combined, load):
+                step(self, work)
             group_state = group.as_columns(component)
             if group_state is None:
                 return None
@@ -234,21 +229,22 @@ class Operator:
                 self.stopwatch.turn(component.name)
                 work.fired = component.on_timers(subject, group_state, watermark)
                 work.count_calls(component.name, work.fired)
-            if work.runs or combined:
+            if work.runs or work.combined:
                 self.stopwatch.turn("on_event")
-                added = sum(component.add_combined(subject, group_state, part) for part in combined)
-                work.events += added
-                work.count_calls("on_event", added + sum(len(run.keys) for run in work.runs))
+            for part in given.combined:
+                component.add_combined(subject, group_state, part)
+            work.count_calls("on_event", sum(number for *_, number in work.combined))
             for run in work.runs:
                 micros = run.micros
                 if watermark is not None and min(micros) < watermark:
                     work.late += sum(map(watermark.__gt__, micros))
                 subject.source = run.source
+                work.count_calls("on_event", len(run.keys))
                 component.add_columns(subject, group_state, EventColumns(run.keys, run.values, micros))
             self.stopwatch.turn()
         if group.tables:  # the handler used state other than the component's
             return None
-        return self._processed(work, len(keys) + work.fired)
+        return self._processed(work, len(work.touched) + work.fired)
 
     def per_event(self, given: GroupBatch) -> ProcessedGroup:
         """Process one batch, callback by callback.

@@ -225,11 +225,7 @@ class Watermark:
             self._began = now
         self._reading = {source: each for source, each in (reading or {}).items() if source in self._own}
         for source, each in self._reading.items():
-            barren, left = self._barren.get(source, set()), self._left.get(source, frozenset())
-            self._unread[source] = frozenset(name for name in each.unread if name not in barren or name in left)
-            if each.offsets is not None:
-                self._forget(source, each.offsets)
-            self._excuse(source, each, now)
+            self._take_in(source, each, now)
         if self._ends:
             self._exhausted |= {source for source, each in self._reading.items() if not each.unread}
         is_over = self._flushes and all(fed == END_OF_TIME for fed in self._fed.values())
@@ -238,6 +234,14 @@ class Watermark:
             self.raise_to(reached)
         self._looked = now
         return self.current
+
+    def _take_in(self, source: str, reading: Reading, now: int) -> None:
+        """Note what a batch reads from a source."""
+        barren, left = self._barren.get(source, set()), self._left.get(source, frozenset())
+        self._unread[source] = frozenset(name for name in reading.unread if name not in barren or name in left)
+        if reading.offsets is not None:
+            self._forget(source, reading.offsets)
+        self._excuse(source, reading, now)
 
     def _excuse(self, source: str, reading: Reading, now: int) -> None:
         """Restart the idle timeout of partitions that have unread records or were unreachable."""

@@ -271,12 +271,10 @@ def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfi
     if not fields and not changed and not aggregates:
         return None
     why = ", ".join(dict.fromkeys(filter(None, [*aggregates, *changed, *fields])))
-    cure: Literal["migrate", "default", "name"] = "migrate"
-    if fields and all(field.endswith(_IS_NEW) for field in fields):
-        cure = "default"
     if aggregates and not changed and all(f"{_THE_AGGREGATE}[" in problem for problem in aggregates):
-        cure = "name"
-    return Misfit(name, before, now, why, cure, version)
+        return Misfit(name, before, now, why, "name", version)
+    are_new = bool(fields) and all(field.endswith(_IS_NEW) for field in fields)
+    return Misfit(name, before, now, why, "default" if are_new else "migrate", version)
 
 
 def _returned(name: str, known: _Sequence[Structure], now: Structure, version: int) -> Misfit | None:
@@ -402,14 +400,9 @@ class _Reading:
                 return []
             case Packed(), Packed("Any"):
                 return []
-            case (Map(), Map()) if _is_packed(old.key) == _is_packed(new.key):
-                pairs = [(old.key, new.key), (old.value, new.value)]
-            case (Fixed(), Fixed()) if len(old.items) == len(new.items):
-                pairs = list(zip(old.items, new.items, strict=True))
-            case (Sequence(), Sequence()) if old.container == new.container:
-                pairs = [(old.item, new.item)]
-            case _:
-                return [] if old == new else changed
+        pairs = _pairs_of_parts(old, new)
+        if not pairs:
+            return [] if old == new else changed
         found = [problem for before, now in pairs for problem in self.problems(before, now, "")]
         return list(dict.fromkeys(problem or changed[0] for problem in found))
 
@@ -462,6 +455,18 @@ class _Reading:
             if not _cannot_read(kind, member):
                 return None if has_same or self.problems(kind, member, "") else member
         return None
+
+
+def _pairs_of_parts(old: DataType, new: DataType) -> list[tuple[DataType, DataType]]:
+    """Return pairs of the parts of containers of the same kind; none for other types."""
+    match old, new:
+        case (Map(), Map()) if _is_packed(old.key) == _is_packed(new.key):
+            return [(old.key, new.key), (old.value, new.value)]
+        case (Fixed(), Fixed()) if len(old.items) == len(new.items):
+            return list(zip(old.items, new.items, strict=True))
+        case (Sequence(), Sequence()) if old.container == new.container:
+            return [(old.item, new.item)]
+    return []
 
 
 def _value_problems_of(old: Any, new: Any, where: str) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as _Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -118,20 +119,24 @@ def to_tagged(value: Any) -> Any:
     if value is None or kind in (str, int, bool) or (kind is float and math.isfinite(value)):
         return value
     if kind is list:
-        return [to_tagged(item) for item in value]
+        return list(map(to_tagged, value))
     if kind is dict:
-        if all(map(_is_plain_key, value)):
-            return {key: to_tagged(item) for key, item in value.items()}
-        return {"$map": [[to_tagged(key), to_tagged(item)] for key, item in value.items()]}
+        return _tagged_dict(value)
+    if kind is StoredObject:
+        return {"$object": [value.type, to_tagged(value.encoded)]}
     for name, container in _CONTAINERS.items():
         if kind is container:
-            return {f"${name}": [to_tagged(item) for item in (value if kind is tuple else sorted(value, key=repr))]}
+            return {f"${name}": list(map(to_tagged, value if kind is tuple else sorted(value, key=repr)))}
     for name, (type_, convert) in _TO_JSON.items():
         if isinstance(value, type_):
             return {f"${name}": convert(value)}
-    if kind is StoredObject:
-        return {"$object": [value.type, to_tagged(value.encoded)]}
     raise TypeError(f"{kind.__name__} is not a type of stored values")
+
+
+def _tagged_dict(value: dict[Any, Any]) -> dict[str, Any]:
+    if all(map(_is_plain_key, value)):
+        return {key: to_tagged(item) for key, item in value.items()}
+    return {"$map": [[to_tagged(key), to_tagged(item)] for key, item in value.items()]}
 
 
 def from_tagged(value: Any) -> Any:
@@ -202,27 +207,38 @@ def _fits(type_: DataType, encoded: Any) -> bool:
         case Packed():
             return type(encoded) is bytes
         case Sequence(_, item):
-            return type(encoded) is list and all(_fits(item, part) for part in encoded)
+            return type(encoded) is list and all(map(partial(_fits, item), encoded))
         case Fixed(items):
             return type(encoded) is list and len(encoded) == len(items) and all(map(_fits, items, encoded))
         case Map(_, value):
-            return type(encoded) is dict and all(_fits(value, part) for part in encoded.values())
+            return type(encoded) is dict and all(map(partial(_fits, value), encoded.values()))
         case Record(_, fields):
-            return type(encoded) is dict and all(
-                _fits(field.type, encoded[name]) if name in encoded else not field.is_required
-                for name, field in fields.items()
-            )
+            return type(encoded) is dict and all(_has_field(encoded, name, field) for name, field in fields.items())
+        case Enumeration(_, values, "flags"):
+            return type(encoded) is int or _is_one_of(values, encoded)
         case Enumeration(_, values, accepts):
-            is_open = type(encoded) is int if accepts == "flags" else accepts
-            return bool(is_open) or (_type_name(encoded), repr(encoded)) in values
+            return bool(accepts) or _is_one_of(values, encoded)
         case Choice(values):
-            return (_type_name(encoded), repr(encoded)) in values
+            return _is_one_of(values, encoded)
         case Union(members):
-            member = _tagged_member(members, encoded)
-            if member not in (None, _UNKNOWN):
-                return _fits(member, encoded[_CONTENT])
-            return any(_fits(kind, encoded) for _, kind in members)
+            return _fits_one(members, encoded)
     return True
+
+
+def _fits_one(members: Any, encoded: Any) -> bool:
+    """Return `True` if an encoded value is that of a union with these members."""
+    member = _tagged_member(members, encoded)
+    if member is not None and member != _UNKNOWN:
+        return _fits(member, encoded[_CONTENT])
+    return any(_fits(kind, encoded) for _, kind in members)
+
+
+def _has_field(encoded: dict[Any, Any], name: str, field: FieldType) -> bool:
+    return _fits(field.type, encoded[name]) if name in encoded else not field.is_required
+
+
+def _is_one_of(values: Any, encoded: Any) -> bool:
+    return (_type_name(encoded), repr(encoded)) in values
 
 
 def _tagged_member(members: Any, encoded: Any) -> DataType | None:

@@ -193,10 +193,9 @@ def _found_in(module: str, qualname: str) -> Any:
 
 def _to_extension(value: Any) -> Any:
     kind = type(value)
-    if kind is tuple:
-        return msgpack.ExtType(_TUPLE, pack_nested(list(value)))
-    if kind is Envelope:
-        return msgpack.ExtType(_ENVELOPE, pack_nested(list(value)))
+    if kind in _PACKED_AS:
+        code, packed = _PACKED_AS[kind]
+        return msgpack.ExtType(code, packed(value))
     if kind is set or kind is frozenset:
         # sorted by packed members, because this order is the same in every process
         members = b"".join(sorted(map(pack_nested, value)))
@@ -206,18 +205,8 @@ def _to_extension(value: Any) -> Any:
         if value.utcoffset() is None:
             raise NaiveTimestampError(value)
         return datetime.fromisoformat(value.isoformat())  # a subclass, such as pandas.Timestamp
-    if kind is date:
-        return msgpack.ExtType(_DATE, value.toordinal().to_bytes(4, "big"))
-    if kind is timedelta:
-        return msgpack.ExtType(_TIMEDELTA, pack_nested(value // MICROSECOND))
-    if kind is Decimal:
-        return msgpack.ExtType(_DECIMAL, str(value).encode())
     if is_uuid(kind):
         return msgpack.ExtType(_UUID, value.bytes)
-    if kind is StoredObject:
-        return msgpack.ExtType(_OBJECT, value.packed)
-    if kind is int:
-        return msgpack.ExtType(_BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
     if isinstance(value, dict):
         return dict(value)
     if isinstance(value, list):
@@ -239,6 +228,18 @@ def _to_extension(value: Any) -> Any:
 def pack_nested(value: Any) -> bytes:
     """Pack a value inside another value that is being packed."""
     return nested(_new_packer().pack, value)  # type: ignore[no-any-return]
+
+
+_PACKED_AS: Final[Mapping[type, tuple[int, Callable[[Any], bytes]]]] = {
+    tuple: (_TUPLE, lambda value: pack_nested(list(value))),
+    Envelope: (_ENVELOPE, lambda value: pack_nested(list(value))),
+    date: (_DATE, lambda value: value.toordinal().to_bytes(4, "big")),
+    timedelta: (_TIMEDELTA, lambda value: pack_nested(value // MICROSECOND)),
+    Decimal: (_DECIMAL, lambda value: str(value).encode()),
+    int: (_BIG_INT, lambda value: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)),
+    StoredObject: (_OBJECT, lambda value: value.packed),
+}
+"""The extension and the packed form of values of types that msgpack lacks, and of integers with more than 64 bits."""
 
 
 def nested(function: Callable[[Any], Any], value: Any) -> Any:

@@ -113,12 +113,15 @@ def _check_supported(type_: DataType, outer: Any, seen: set[str]) -> None:
             if name in seen:
                 return
             seen.add(name)
-            if not is_typed_dict(annotation):
-                for hint in resolved_annotations(get_origin(annotation) or annotation).values():
-                    if isinstance(hint, InitVar):
-                        _check_supported(datatype(hint), outer, seen)
+            for hint in () if is_typed_dict(annotation) else _init_vars(get_origin(annotation) or annotation):
+                _check_supported(datatype(hint), outer, seen)
     for part in parts_of(type_):
         _check_supported(part, outer, seen)
+
+
+def _init_vars(class_: type) -> list[Any]:
+    """Return the annotations of arguments that are no fields."""
+    return [hint for hint in resolved_annotations(class_).values() if isinstance(hint, InitVar)]
 
 
 def _unsupported(type_: Any, outer: Any) -> UnsupportedTypeError:
