@@ -101,6 +101,45 @@ def test_postgres_rows_looks_up_rows_by_their_key(postgres: str, customers: str)
     assert whole == {"c0": {"id": "c0", "name": "Ann", "level": 0, "number": 10, "code": UUID(int=0)}}
 
 
+@pytest.mark.parametrize(
+    ("column", "good", "bad"),
+    [
+        ("id", "c1", ["c\0", "\ud800", 7, True, b"c1", ("c1",)]),
+        ("number", 11, ["x", 10**400, 1.5e300, b"11", (11, 12)]),
+        (("id", "number"), ("c1", 11), [("c\0", 11), ("c1", "x"), ("c1",), ("c1", 11, 12), "c1", 7]),
+    ],
+)
+def test_a_lookup_key_that_does_not_fit_the_column_fails_alone(
+    column: Any, good: Any, bad: list[Any], postgres: str, customers: str
+) -> None:
+    read = rows(postgres, customers, key=column)
+    for one in bad:
+        answers = read([good, one])
+        assert answers[good] == Customer("Bob", 1)
+        assert one not in answers or isinstance(answers[one], Exception)
+
+
+def test_the_keys_of_postgres_rows_have_the_type_that_was_asked_for(postgres: str, customers: str) -> None:
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(SQL("ALTER TABLE {} ALTER number TYPE numeric").format(Identifier(customers)))
+    assert names(rows(postgres, customers, key="number"), 11, 99) == [["11", "Bob"], ["99", None]]
+
+
+def test_a_row_that_cannot_be_read_fails_alone(postgres: str, customers: str) -> None:
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(SQL("ALTER TABLE {} ADD day date").format(Identifier(customers)))
+        connection.execute(SQL("UPDATE {} SET day = 'infinity' WHERE id = 'c0'").format(Identifier(customers)))
+
+    def named(name: str, day: Any) -> str:
+        if name == "Bob":
+            raise ValueError("no Bob")
+        return name
+
+    answers = rows(postgres, customers, columns=["name", "day"], row=named)(["c0", "c1", "c2"])
+    assert answers.pop("c2") == "Eve"
+    assert {type(answer).__name__ for answer in answers.values()} == {"DataError", "ValueError"}
+
+
 def test_postgres_rows_looks_up_thousands_of_rows(postgres: str, customers: str) -> None:
     with psycopg.connect(postgres, autocommit=True) as connection:
         query = SQL("INSERT INTO {} SELECT 'x' || n, 'X', n FROM generate_series(1, 10000) AS n")
