@@ -268,6 +268,13 @@ def test_a_lookup_in_a_service_that_cannot_be_reached_is_an_error() -> None:
         names(HttpGet("http://127.0.0.1:1/{key}"), "x", retries=0)
 
 
+def test_a_secret_url_of_http_get_is_not_in_debug_logs(service: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    get = HttpGet(Param("URL", secret=True), answer=lambda _: Customer("Ann", 0))
+    assert names(get, "c1", params={"URL": f"{service}?api_key=swordfish"}) == [["c1", "Ann"]]
+    assert "swordfish" not in caplog.text
+
+
 def test_http_get_makes_concurrent_requests(service: str) -> None:
     lookup: Lookup[str, Any] = Lookup(HttpGet(service), key=lambda event: event.value, concurrency=16)
     answers = fetched(lookup, lookup.function(None), [f"{number}/together" for number in range(16)])
@@ -280,6 +287,7 @@ def test_http_get_makes_concurrent_requests(service: str) -> None:
     [
         (lambda: HttpGet("example.com/{key}"), "must begin with http"),
         (lambda: HttpGet("http://example.com/"), "must contain {key}"),
+        (lambda: HttpGet(Secret("http://example.com/")), "must contain {key} in place of the key, not \\*\\*\\*"),  # type: ignore[arg-type]
         (lambda: HttpGet("http://u:plain@example.com/{key}"), "the url contains a password"),
         (lambda: HttpGet("http://example.com/{key}?api_key=plain"), "the url contains a password"),
         (lambda: HttpGet("http://example.com/{key}", token="plain"), "token must be a Secret"),  # type: ignore[arg-type]
