@@ -497,6 +497,14 @@ def test_avro_may_be_named_on_the_command_line() -> None:
         KafkaSource("t", "localhost:9", value_format="xml", schema_registry="http://localhost:9")
 
 
+@pytest.mark.parametrize("url", ["http://amadou:secret@localhost:9", Secret("http://localhost:9")])
+def test_the_address_of_a_schema_registry_has_no_secret(url: Any) -> None:
+    with pytest.raises(
+        SourceError, match=r'pass the login as schema_registry_options=\{"basic.auth.user.info": Secret'
+    ):
+        KafkaSource("t", "localhost:9", value_format="avro", schema_registry=url)
+
+
 def test_an_unusable_setting_is_an_error() -> None:
     with pytest.raises(SinkError, match="key_format and value_format need a schema registry: set schema_registry="):
         KafkaSink("t", "localhost:9", value_format=AvroFormat(SCHEMA))

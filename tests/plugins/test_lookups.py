@@ -101,6 +101,45 @@ def test_postgres_rows_looks_up_rows_by_their_key(postgres: str, customers: str)
     assert whole == {"c0": {"id": "c0", "name": "Ann", "level": 0, "number": 10, "code": UUID(int=0)}}
 
 
+@pytest.mark.parametrize(
+    ("column", "good", "bad"),
+    [
+        ("id", "c1", ["c\0", "\ud800", 7, True, b"c1", ("c1",)]),
+        ("number", 11, ["x", 10**400, 1.5e300, b"11", (11, 12)]),
+        (("id", "number"), ("c1", 11), [("c\0", 11), ("c1", "x"), ("c1",), ("c1", 11, 12), "c1", 7]),
+    ],
+)
+def test_a_lookup_key_that_does_not_fit_the_column_fails_alone(
+    column: Any, good: Any, bad: list[Any], postgres: str, customers: str
+) -> None:
+    read = rows(postgres, customers, key=column)
+    for one in bad:
+        answers = read([good, one])
+        assert answers[good] == Customer("Bob", 1)
+        assert one not in answers or isinstance(answers[one], Exception)
+
+
+def test_the_keys_of_postgres_rows_have_the_type_that_was_asked_for(postgres: str, customers: str) -> None:
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(SQL("ALTER TABLE {} ALTER number TYPE numeric").format(Identifier(customers)))
+    assert names(rows(postgres, customers, key="number"), 11, 99) == [["11", "Bob"], ["99", None]]
+
+
+def test_a_row_that_cannot_be_read_fails_alone(postgres: str, customers: str) -> None:
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(SQL("ALTER TABLE {} ADD day date").format(Identifier(customers)))
+        connection.execute(SQL("UPDATE {} SET day = 'infinity' WHERE id = 'c0'").format(Identifier(customers)))
+
+    def named(name: str, day: Any) -> str:
+        if name == "Bob":
+            raise ValueError("no Bob")
+        return name
+
+    answers = rows(postgres, customers, columns=["name", "day"], row=named)(["c0", "c1", "c2"])
+    assert answers.pop("c2") == "Eve"
+    assert {type(answer).__name__ for answer in answers.values()} == {"DataError", "ValueError"}
+
+
 def test_postgres_rows_looks_up_thousands_of_rows(postgres: str, customers: str) -> None:
     with psycopg.connect(postgres, autocommit=True) as connection:
         query = SQL("INSERT INTO {} SELECT 'x' || n, 'X', n FROM generate_series(1, 10000) AS n")
@@ -229,6 +268,13 @@ def test_a_lookup_in_a_service_that_cannot_be_reached_is_an_error() -> None:
         names(HttpGet("http://127.0.0.1:1/{key}"), "x", retries=0)
 
 
+def test_a_secret_url_of_http_get_is_not_in_debug_logs(service: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    get = HttpGet(Param("URL", secret=True), answer=lambda _: Customer("Ann", 0))
+    assert names(get, "c1", params={"URL": f"{service}?api_key=swordfish"}) == [["c1", "Ann"]]
+    assert "swordfish" not in caplog.text
+
+
 def test_http_get_makes_concurrent_requests(service: str) -> None:
     lookup: Lookup[str, Any] = Lookup(HttpGet(service), key=lambda event: event.value, concurrency=16)
     answers = fetched(lookup, lookup.function(None), [f"{number}/together" for number in range(16)])
@@ -241,6 +287,7 @@ def test_http_get_makes_concurrent_requests(service: str) -> None:
     [
         (lambda: HttpGet("example.com/{key}"), "must begin with http"),
         (lambda: HttpGet("http://example.com/"), "must contain {key}"),
+        (lambda: HttpGet(Secret("http://example.com/")), "must contain {key} in place of the key, not \\*\\*\\*"),  # type: ignore[arg-type]
         (lambda: HttpGet("http://u:plain@example.com/{key}"), "the url contains a password"),
         (lambda: HttpGet("http://example.com/{key}?api_key=plain"), "the url contains a password"),
         (lambda: HttpGet("http://example.com/{key}", token="plain"), "token must be a Secret"),  # type: ignore[arg-type]

@@ -128,6 +128,7 @@ def test_a_table_that_cannot_be_read_is_found_before_the_run(
         ({"url": "postgresql://me:sec/ret@host/db"}, "pass the password in password=, not in the url"),
         ({"url": "postgresql://host/db?password=secret"}, "pass the password in password=, not in the url"),
         ({"url": "postgre://me:secret@host/db"}, "pass the password in password=, not in the url"),
+        ({"url": Secret("postgresql://host/db")}, "pass the password in password=, not in the url"),
         ({"key": []}, "key must name at least one column"),
         ({"refresh": 0}, "refresh must be a positive timedelta"),
         ({"password": "open"}, "password must be a Secret"),

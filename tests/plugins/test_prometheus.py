@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.top_pages import top_pages, view
 from typer.testing import CliRunner
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Secret, SinkSpec, Subject
 from amadou.errors import CallbackError, PluginError
 from amadou.plugins import BatchReport, Counts, Metric, hookimpl
 from amadou_plugins.metrics import PrometheusEndpoint
@@ -424,3 +424,20 @@ def status_for(host: str, endpoint: PrometheusEndpoint) -> int:
     )
     run(job, engine="embedded")
     return found[0]
+
+
+class Letters:
+    """A metric whose labels are texts of data."""
+
+    @hookimpl
+    def amadou_register_metrics(self) -> list[Metric]:
+        return [Metric("letters", "Letters.", "gauge", lambda _: {"\ud800": 1, "a swordfish": 2}, "letter")]
+
+
+def test_labels_from_data_are_valid_text_without_secrets() -> None:
+    Secret("swordfish")
+    endpoint = PrometheusEndpoint(port=0)
+    scraping = Scraping(endpoint)
+    run(job(1, plugins=[Letters(), scraping, endpoint]), engine="embedded")
+    letters = {name: number for name, number in scraping.seen[-1].items() if name.startswith("letters")}
+    assert letters == {"letters job=views letter=\\ud800": 1, "letters job=views letter=a ***": 2}

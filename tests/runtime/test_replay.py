@@ -115,3 +115,29 @@ def test_dead_letters_that_cannot_be_replayed_are_counted_by_reason() -> None:
 def test_the_error_for_dead_letters_of_another_job_or_source_names_it(wrong: Letter, reason: str) -> None:
     with pytest.raises(LoadError, match=reason):
         plan(attrs.evolve(wrong))
+
+
+@pytest.mark.parametrize(
+    ("letter", "packed", "fields"),
+    [
+        (event("a", 1), {"record": 7}, {}),
+        (event("a", 1), {"record": []}, {}),
+        (event("a", 1), {"record": [["a"], NOON, None]}, {}),
+        (event("a", 1), {"record": ["a", NOON.replace(tzinfo=None), None]}, {}),
+        (event("a", 1), {"record": ["a", 1, None]}, {}),
+        (timer("a", 1), {}, {"timestamp": None}),
+        (timer("a", 1), {}, {"tag": None}),
+        (timer("a", 1), {"key": 1.5}, {}),
+        (close("a", 1), {"state": {}}, {}),
+        (close("a", 1), {"key": {}}, {}),
+        (close("a", 1), {}, {"timestamp": None}),
+        (close("a", 1), {"call": ["minutes", [], 10**30]}, {}),
+        (close("a", 1), {"call": ["minutes", [], 0, 0]}, {}),
+    ],
+)
+def test_a_damaged_dead_letter_is_refused_before_the_checkpoint_contains_it(
+    letter: Letter, packed: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    damaged = attrs.evolve(letter, packed={**letter.packed, **packed}, fields={**letter.fields, **fields})
+    with pytest.raises(LoadError, match=r"dead letter 2 of those passed, of '\w+', is damaged: remove its line"):
+        plan(record("1"), damaged)

@@ -265,6 +265,20 @@ def test_rehearsing_with_records_compares_the_outputs_of_the_old_and_the_new_cod
     assert "not two" in shown
 
 
+def test_bytes_that_the_code_writes_do_not_disturb_a_rehearsal(shop: Path, records: Path) -> None:
+    old = ("--records", "records.jsonl", "--old", "bazaar.py")
+    noise = r'import os; os.write(1, b"noise\n"); os.write(2, b"\xff\xfe\n"); self.sums.add('
+    code, shown = rehearsed(shop, lambda text: text.replace("self.sums.add(", noise), *old)
+    assert code == 0, shown
+    assert "3 outputs of the old code, 3 of the new code, 3 are the same" in shown
+    failing = 'raise ValueError("not now"); self.sums.add('
+    code, shown = rehearsed(
+        shop, lambda text: text.replace("self.sums.add(", noise.replace("self.sums.add(", failing)), *old
+    )
+    assert code == 1
+    assert "not now" in shown
+
+
 def test_rehearsing_code_that_cannot_continue_says_so_once_and_compares_no_outputs(shop: Path, records: Path) -> None:
     changed = ("TumblingWindow(size=timedelta(hours=1)", "TumblingWindow(size=timedelta(hours=2)")
     code, shown = rehearsed(

@@ -6,15 +6,17 @@ import os
 import pty
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import attrs
@@ -316,6 +318,38 @@ def test_another_server_is_an_error_that_says_what_to_do(status: int, body: str,
     assert "swordfish" not in "".join(asked)
 
 
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_a_server_that_sends_byte_by_byte_is_an_error(begin: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amadou_runtime.command.console_client._LONGEST", 0.5)
+
+    def send(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            connection.sendall(begin)
+            while not is_over.wait(0.05):
+                connection.sendall(b" ")
+
+    is_over = Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Thread(target=send, args=(listening,)).start()
+        result = top(f"http://127.0.0.1:{listening.getsockname()[1]}/?token=x")
+        is_over.set()
+    assert result.exit_code == 1
+    assert f"{ENDED} (no complete answer within 0.5 s)" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_long_answer_takes_little_memory() -> None:
+    with server(200, f'{{"job": [{"{}," * 5_000_000}{{}}]}}') as (origin, _):
+        client = ConsoleClient(f"{origin}/?token=x")
+        tracemalloc.start()
+        with pytest.raises(AmadouError, match=NOT_A_CONSOLE):
+            client.overview()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 100 << 20
+
+
 def test_the_token_is_not_sent_to_another_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with server(200) as (other, asked):
         with server(303, Location=f"{other}/api/v1/overview") as (origin, _):
@@ -339,8 +373,15 @@ def test_a_batch_that_takes_longer_than_the_trigger_is_marked(seconds: float, is
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"figures": {"keys": math.inf}}, {"started": "soon"}, {"sources": 3}, {"last_batch": {}}, {"totals": None}],
-    ids=str,
+    [
+        {"figures": {"keys": math.inf}},
+        {"started": "soon"},
+        {"sources": 3},
+        {"last_batch": {}},
+        {"totals": None},
+        {"batches": "9" * 400},
+    ],
+    ids=lambda wrong: str(wrong)[:20],
 )
 def test_figures_in_another_form_are_an_error(wrong: dict[str, Any], url: str) -> None:
     with pytest.raises(AmadouError, match="the answer is not that of a console"):

@@ -1,3 +1,4 @@
+import math
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from tests.sdk.subjects import START, new_subject
 
 from amadou import Timer
-from amadou.errors import NaiveTimestampError, TimerError
+from amadou.errors import EncodeError, NaiveTimestampError, TimerError
 
 SECOND = timedelta(seconds=1)
 MICROSECOND = timedelta(microseconds=1)
@@ -107,3 +108,15 @@ def test_a_timers_tag_must_be_a_text(tag: Any) -> None:
 def test_a_handler_without_on_timer_expired_cannot_set_timers() -> None:
     with pytest.raises(TimerError, match=r"MyHandler .* does not define on_timer_expired"):
         new_subject(has_timer_callback=False).set_timer(START)
+
+
+@pytest.mark.parametrize(
+    ("counter", "by"), [(5, 1), (None, 1), ("a", "1"), ("a", 0.5), ("a", math.nan), ("a", 2**54), ("\ud800", 1)]
+)
+def test_a_counter_that_metrics_cannot_show_is_refused(counter: Any, by: Any) -> None:
+    subject = new_subject()
+    with pytest.raises((TypeError, ValueError, EncodeError)):
+        subject.count(counter, by)
+    subject.count("ä", 2)
+    subject.count("ä", -3)
+    assert subject._batch.counts == {"ä": -1}

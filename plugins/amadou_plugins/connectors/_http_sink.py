@@ -19,7 +19,14 @@ from amadou.errors import SinkError
 from amadou.plugins import BufferingWriter, Codec, Sink, SinkBatch, SinkWriter
 from amadou.text import shortened
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors._settings import check_count, check_no_password, check_secret, check_time, revealed
+from amadou_plugins.connectors._settings import (
+    check_count,
+    check_no_password,
+    check_secret,
+    check_time,
+    keep_out_of_logs,
+    revealed,
+)
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
@@ -101,9 +108,7 @@ class HttpSink(Sink):
             return
         import urllib3
 
-        if isinstance(self.url, Secret):
-            # At debug level, this logger of urllib3 would show the secret URL.
-            logging.getLogger("urllib3.connectionpool").addFilter(_is_above_debug)
+        keep_out_of_logs(self.url)
         assert isinstance(self.max_values_per_request, int)
         with urllib3.PoolManager() as pool:
             for first in range(0, len(values), self.max_values_per_request):
@@ -256,7 +261,3 @@ def _asked_pause(answer: Any) -> float:
 
 def _resumed(advice: str) -> str:
     return f"{advice[0].upper()}{advice[1:]}, and restart the job from its checkpoint. The job resumes with this batch"
-
-
-def _is_above_debug(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.DEBUG

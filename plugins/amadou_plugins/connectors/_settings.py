@@ -1,5 +1,6 @@
 """Checks the settings of connectors. A `Param` is checked later, once it has a value."""
 
+import logging
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -66,3 +67,13 @@ def check_options(error: type[AmadouError], connector: str, options: Mapping[str
 def revealed(value: Any) -> Any:
     """Return a setting's value; for a `Secret`, return the revealed value."""
     return value.reveal() if isinstance(value, Secret) else value
+
+
+def keep_out_of_logs(url: Any) -> None:
+    """If a URL is a `Secret`, keep urllib3 from logging requests at debug level, which would show the URL."""
+    if isinstance(url, Secret):
+        logging.getLogger("urllib3.connectionpool").addFilter(_is_above_debug)
+
+
+def _is_above_debug(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG

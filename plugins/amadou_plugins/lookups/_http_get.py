@@ -12,7 +12,7 @@ import orjson
 
 from amadou import Param, Secret
 from amadou.errors import AmadouError, SpecError
-from amadou_plugins.connectors._settings import check_no_password, check_secret, revealed
+from amadou_plugins.connectors._settings import check_no_password, check_secret, keep_out_of_logs, revealed
 
 _KEY: Final = "{key}"
 _MOST_BYTES: Final = 10 << 20
@@ -51,9 +51,10 @@ class HttpGet:
     timeout: float = attrs.field(default=10.0, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        if isinstance(self.url, str) and not re.match(r"https?://", self.url):
+        url = revealed(self.url)
+        if isinstance(url, str) and not re.match(r"https?://", url):
             raise SpecError(f"HttpGet: the url must begin with http:// or https://, not {self.url!r}")
-        if isinstance(self.url, str) and _KEY not in self.url:
+        if isinstance(url, str) and _KEY not in url:
             raise SpecError(f"HttpGet: the url must contain {_KEY} in place of the key, not {self.url!r}")
         instead = "pass token= or headers=, or make the url a Param with secret=True"
         check_no_password(SpecError, "HttpGet: the url", self.url, instead)
@@ -80,6 +81,7 @@ class HttpGet:
         if self.token is not None:
             headers["Authorization"] = f"Bearer {revealed(self.token)}"
         until = time.monotonic() + self.timeout
+        keep_out_of_logs(self.url)
         response = _pool().request(
             "GET", url, headers=headers, timeout=self.timeout, retries=False, redirect=False, preload_content=False
         )

@@ -42,19 +42,47 @@ class PostgresRows(RowSettings):
     _error = SpecError
 
     def __call__(self, keys: list[Any]) -> dict[Any, Any]:
-        """Return the rows with some keys, by key.
+        """Return the rows with some keys, by key: an exception for a key that does not fit the columns, and for a row
+        that cannot be read.
 
         :raises AmadouError: psycopg is not installed
         """
-        is_single = len(self.key) == 1
-        values = [keys] if is_single else [part for key in keys for part in key]
         with self._connection() as connection:
-            rows = connection.execute(self._query(len(keys)), values).fetchall()
+            return self._found(connection, keys)
+
+    def _found(self, connection: Any, keys: list[Any]) -> dict[Any, Any]:
+        from psycopg.errors import DataError, UndefinedFunction
+
+        is_single = len(self.key) == 1
+        try:
+            parts = [part for key in keys for part in self._parts(key)]
+            rows = connection.execute(self._query(len(keys)), [parts] if is_single else parts).fetchall()
+        except (DataError, UndefinedFunction, UnicodeError, AmadouError) as error:  # the fault of some of the keys
+            if len(keys) == 1:
+                return {keys[0]: error}
+            half = len(keys) // 2
+            return {**self._found(connection, keys[:half]), **self._found(connection, keys[half:])}
+        asked = {key: key for key in keys}
         found = {}
         for row in rows:
-            parts = tuple(row.pop(f"{_MARK}{position}") for position in range(len(self.key)))
-            found[parts[0] if is_single else parts] = self.row(**row)
+            read = tuple(row.pop(f"{_MARK}{position}") for position in range(len(self.key)))
+            key = read[0] if is_single else read
+            try:
+                answer = self.row(**row)
+            except Exception as error:
+                answer = error
+            found[asked.get(key, key)] = answer
         return found
+
+    def _parts(self, key: Any) -> tuple[Any, ...]:
+        """Return the values of the columns of a key."""
+        number = len(self.key)
+        if number == 1 and not isinstance(key, tuple):
+            return (key,)
+        if number > 1 and isinstance(key, tuple) and len(key) == number:
+            return key
+        form = "no tuple" if number == 1 else f"a tuple of {number} parts"
+        raise AmadouError(f"the key must be {form}, for the columns {', '.join(self.key)}")
 
     def _query(self, keys: int) -> Any:
         """Return the query for a number of keys."""

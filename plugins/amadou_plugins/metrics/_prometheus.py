@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from amadou import AmadouError
 from amadou.plugins import BatchReport, Metric, Run, hookimpl
+from amadou.text import redacted, valid
 from amadou_plugins._hosts import Hosts, in_url
 from amadou_plugins.metrics._spark import SPARK
 
@@ -138,7 +139,7 @@ def _labels(run: Run, metric: Metric, stage: str, value: Any = None) -> _Labels:
     """
     labels = [("job", run.job.name), *([("stage", stage)] if stage else [])]
     if value is not None:
-        labels.append(("part" if stage and metric.label == "stage" else str(metric.label), str(value)))
+        labels.append(("part" if stage and metric.label == "stage" else str(metric.label), valid(redacted(str(value)))))
     return tuple(labels)
 
 

@@ -3,8 +3,10 @@ where an answer redirects.
 """
 
 import re
+import threading
 from collections.abc import Mapping
 from http.client import HTTPException
+from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
@@ -24,7 +26,11 @@ from amadou.text import shortened
 from amadou_runtime.command.printable import printable
 
 _TIMEOUT = 5.0
-_MOST_BYTES = 20_000_000
+"""Seconds to wait for the server each time."""
+_LONGEST = 10.0
+"""Seconds to wait for a complete answer: a server can send it byte by byte."""
+_MOST_BYTES = 2_000_000
+"""Maximum length of an answer. The objects in it can take 70 times as much memory."""
 _CAUSE_LENGTH = 200
 _TOKEN = re.compile("[!-~]+")
 _RIGHT_ADDRESS = "use the address that a run with --console printed"
@@ -61,19 +67,34 @@ class ConsoleClient:
         return document
 
     def _get(self, path: str) -> bytes:
+        answers: SimpleQueue[bytes | Exception] = SimpleQueue()
+        threading.Thread(target=self._ask, args=(path, answers), name="amadou-console-client", daemon=True).start()
+        try:
+            answer = answers.get(timeout=_LONGEST)
+            if isinstance(answer, Exception):
+                raise answer
+        except HTTPError as error:
+            raise self._refused(error.code) from error
+        except Empty:
+            raise self._silent(f"no complete answer within {_LONGEST:g} s") from None
+        except (OSError, HTTPException, UnicodeError) as error:
+            raise self._silent(_cause(error)) from error
+        return answer
+
+    def _ask(self, path: str, answers: "SimpleQueue[bytes | Exception]") -> None:
         request = Request(f"{self._origin}{path}", headers={"Authorization": f"Bearer {self._token.reveal()}"})
         try:
             with self._opener.open(request, timeout=_TIMEOUT) as answer:
-                content: bytes = answer.read(_MOST_BYTES)
-                return content
-        except HTTPError as error:
-            error.close()
-            raise self._refused(error.code) from error
-        except (OSError, HTTPException, UnicodeError) as error:
-            raise AmadouError(
-                f"the console at {self._origin} does not answer: the run may have ended; if not, "
-                f"check the address ({_cause(error)})"
-            ) from error
+                answers.put(answer.read(_MOST_BYTES))
+        except Exception as error:
+            if isinstance(error, HTTPError):
+                error.close()
+            answers.put(error)
+
+    def _silent(self, why: str) -> AmadouError:
+        return AmadouError(
+            f"the console at {self._origin} does not answer: the run may have ended; if not, check the address ({why})"
+        )
 
     def _refused(self, status: int) -> AmadouError:
         if status == 401:

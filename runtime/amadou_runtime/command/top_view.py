@@ -9,6 +9,7 @@ import attrs
 from cattrs import BaseValidationError, Converter
 
 from amadou import AmadouError
+from amadou_runtime.formats.documents import exact
 
 
 class Documents(Protocol):
@@ -133,3 +134,4 @@ def _number(value: Any, _: Any) -> float:
 _converter = Converter()
 _converter.register_structure_hook(datetime, _time)
 _converter.register_structure_hook(float, _number)
+_converter.register_structure_hook(int, exact)

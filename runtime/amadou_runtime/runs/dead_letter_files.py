@@ -13,7 +13,7 @@ import orjson
 from amadou import Job
 from amadou.engine import DEAD_LETTERS, unpack
 from amadou.errors import LoadError
-from amadou.event_time import from_micros
+from amadou.event_time import from_micros, to_micros
 from amadou_runtime.formats.documents import UNREADABLE, structured
 from amadou_runtime.formats.inflating import check_uncompressed
 from amadou_runtime.jobs.stages import stage_named
@@ -144,7 +144,7 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
                 raise ValueError("its handler is not the name of a class")
             for name in ("timestamp", "watermark"):
                 if fields.get(name) is not None:
-                    datetime.fromisoformat(fields[name])
+                    to_micros(datetime.fromisoformat(fields[name]))
         except UNREADABLE as error:
             raise LoadError(str(file), f"line {number} is not a dead letter ({error!r})") from error
         if prepare is not None:

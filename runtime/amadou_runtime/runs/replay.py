@@ -10,16 +10,19 @@ from typing import Any
 import attrs
 
 from amadou import Job
-from amadou.engine import pack, unpack
+from amadou.engine import check_key, pack, unpack
 from amadou.errors import LoadError
-from amadou.event_time import to_micros
+from amadou.event_time import from_micros, to_micros
+from amadou.text import shown_value
 from amadou_runtime.core.failed_call import FailedCall
+from amadou_runtime.formats.documents import UNREADABLE, exact
 from amadou_runtime.runs.dead_letter_files import Letter, stage_of
 
 CALLBACKS = ("key_event", "on_event", "on_timer_expired")
 """Handler callbacks whose dead letters can be replayed. Failed calls of components can also be replayed."""
 CALL = "call"
 """Value of `ReplayedLetter.callback` for every function that a component called."""
+_SHOWN = 100
 _STEP = 10_000
 """Maximum number of dead letters that one batch replays."""
 
@@ -72,11 +75,12 @@ def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[
     """Return the plan for replaying dead letters.
 
     :param replayed: the ids of dead letters that earlier replays processed
-    :raises LoadError: a dead letter is from another job, or needs a source or component that the job does not have
+    :raises LoadError: a dead letter is from another job, needs a source or component that the job does not have, or is
+        damaged
     """
     found: dict[str, list[ReplayedLetter]] = {stage: [] for stage in job.by_stage}
     others, seen = Counter[str](), Counter[str]()
-    for letter in letters:
+    for number, letter in enumerate(letters, start=1):
         fields = letter.fields
         digest = hashlib.sha256(letter.line).hexdigest()[:32]
         seen[digest] += 1
@@ -87,7 +91,13 @@ def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[
         elif callback in ("key_event", "on_event") and letter.packed["record"] is None:
             others[f"{callback} (record could not be encoded)"] += 1
         else:
-            again = _replayed(f"{digest}-{seen[digest]}", letter, job.by_stage[stage])
+            try:
+                again = _replayed(f"{digest}-{seen[digest]}", letter, job.by_stage[stage])
+            except LoadError:
+                raise
+            except UNREADABLE as error:
+                what = f"dead letter {number:,} of those passed, of {shown_value(callback, _SHOWN)}, is damaged"
+                raise LoadError(job.name, f"{what}: remove its line ({error!r})") from error
             found[stage].append(attrs.evolve(again, stage=stage))
     fresh = {stage: [letter for letter in of if letter.id not in replayed] for stage, of in found.items()}
     before = sum(len(of) - len(fresh[stage]) for stage, of in found.items())
@@ -101,14 +111,18 @@ def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
     fields, packed = letter.fields, letter.packed
     callback, source = fields["callback"], fields["source"]
     if callback == "on_timer_expired":
-        return ReplayedLetter(
-            name, callback, None, [packed["key"], to_micros(datetime.fromisoformat(fields["timestamp"])), fields["tag"]]
-        )
+        check_key(packed["key"])
+        time, tag = to_micros(datetime.fromisoformat(fields["timestamp"])), exact(fields["tag"], str)
+        return ReplayedLetter(name, callback, None, [packed["key"], time, tag])
     if callback not in CALLBACKS:
         return ReplayedLetter(name, CALL, None, list(_failed_call(letter, job)))
     if source not in job.sources:
         raise LoadError(job.name, f"the job has no source {source!r}, which a dead letter needs: add this source")
-    record = packed["record"] if callback == "key_event" else list(packed["record"])
+    record = packed["record"]
+    if callback == "on_event":
+        key, timestamp, _ = record = list(record)
+        check_key(key)
+        to_micros(timestamp)
     if callback == "key_event" and source in job.fed_sources:
         record = [fields["timestamp"] and datetime.fromisoformat(fields["timestamp"]), record]
     return ReplayedLetter(name, callback, source, record)
@@ -120,6 +134,8 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
     is_made_by_name = hasattr(job.handler, "on_recover_window")
     if component not in job.components and not is_made_by_name:
         raise LoadError(job.name, f"a dead letter needs the window or join {component!r}: declare it in the handler")
+    check_key(packed["key"])
+    from_micros(watermark)
     return FailedCall(
         packed["key"],
         to_micros(datetime.fromisoformat(fields["timestamp"])),

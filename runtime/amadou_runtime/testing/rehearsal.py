@@ -274,7 +274,9 @@ def outputs_of(
     given = json.dumps([target, str(savepoint.absolute()), str(records.absolute()), source, stage, dict(params)])
     command = [sys.executable, "-c", "from amadou_runtime.testing.rehearsal import main; main()", given]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False, cwd=directory, env=environment
+    )
     if done.returncode:
         raise LoadError(target, f"processing {records} failed:\n{done.stderr.strip()}")
     return [Output(*json.loads(line)) for line in done.stdout.splitlines()]
@@ -283,13 +285,15 @@ def outputs_of(
 def main() -> None:
     """Print the outputs of a job as JSON lines; the process that `outputs_of` starts."""
     target, savepoint, records, source, stage, params = json.loads(sys.argv[1])
-    out, sys.stdout = sys.stdout, sys.stderr  # the job's modules may print
-    try:
-        for output in _processed(load_job(target), Path(savepoint), Path(records), source, stage, params):
-            print(json.dumps(list(output)), file=out)
-    except AmadouError as error:
-        print(error, file=sys.stderr)
-        sys.exit(1)
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        os.dup2(2, 1)  # the job's modules may print, and so may libraries in C
+        sys.stdout = sys.stderr
+        try:
+            for output in _processed(load_job(target), Path(savepoint), Path(records), source, stage, params):
+                print(json.dumps(list(output)), file=out)
+        except AmadouError as error:
+            print(error, file=sys.stderr)
+            sys.exit(1)
 
 
 def _processed(

@@ -16,6 +16,8 @@ _MANY: Final = 10_000
 """Number of timers that a key's timer callbacks set for the same batch at which a warning is logged."""
 _TOO_MANY: Final = 1_000_000
 """The number at which the callback fails."""
+_MOST_COUNTED: Final = 2**53
+"""The number up to which the readers of counters, such as Prometheus, know all integers."""
 _logger = logging.getLogger("amadou")
 
 
@@ -159,8 +161,14 @@ class Subject(Generic[K_co]):
         """Increase a counter of the run. The run's summary shows the counter.
 
         :param counter: the counter's name
-        :param by: the number to add
+        :param by: the number to add, of at most 2⁵³
         """
+        if not isinstance(counter, str) or not isinstance(by, int):
+            raise TypeError(f"a counter's name must be a str, and its number an int, not {counter!r} and {by!r}")
+        if not counter.isascii():
+            check_text(counter)
+        if abs(by) > _MOST_COUNTED:
+            raise ValueError(f"the counter {counter!r} cannot increase by more than 2⁵³ at once")
         counts = self._batch.counts
         counts[counter] = counts.get(counter, 0) + by
 

@@ -1,10 +1,13 @@
 """Checks column names in settings and in files."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from amadou import Param
 from amadou.errors import AmadouError, SourceError
+from amadou.text import shown_value
+
+_SHOWN: Final = 200
 
 
 def column_names(
@@ -32,6 +35,8 @@ def check_twice(label: str, names: Sequence[str], error: type[AmadouError] = Sou
     :param error: class of the error to raise
     :raises AmadouError: a name occurs twice
     """
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise error(f"{label}: two columns have the name {name!r}: rename one of them")
+    known = set[str]()
+    for name in names:
+        if name in known:
+            raise error(f"{label}: two columns have the name {shown_value(name, _SHOWN)}: rename one of them")
+        known.add(name)

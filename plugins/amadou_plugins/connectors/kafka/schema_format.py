@@ -6,12 +6,12 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
-from amadou import Param
+from amadou import Param, Secret
 from amadou.errors import AmadouError, EncodeError
 from amadou.fields import has_fields
 from amadou.plugins import Codec, codec_for
 from amadou.text import shown_value
-from amadou_plugins.connectors._settings import check_options, check_secret
+from amadou_plugins.connectors._settings import check_no_password, check_secret
 from amadou_plugins.connectors.kafka.client import ClusterSettings
 from amadou_plugins.connectors.kafka.schema_registry import SECRET_OPTIONS, Registry
 
@@ -208,7 +208,11 @@ class FormatSettings(ClusterSettings):
         super().__attrs_post_init__()
         if self._formats and self.schema_registry is None:
             raise self._error("key_format and value_format need a schema registry: set schema_registry= to its URL")
-        check_options(self._error, type(self).__name__, {"schema_registry": self.schema_registry})
+        instead = 'pass the login as schema_registry_options={"basic.auth.user.info": Secret("user:password")}'
+        what = f"{type(self).__name__}: schema_registry"
+        check_no_password(self._error, what, self.schema_registry, instead)
+        if isinstance(self.schema_registry, Secret):
+            raise self._error(f"{what} is no secret: {instead}")
         for name in SECRET_OPTIONS:
             check_secret(self._error, f"schema_registry_options[{name!r}]", self.schema_registry_options.get(name))
 

@@ -33,8 +33,8 @@ class RowSettings:
 
     def __attrs_post_init__(self) -> None:
         label = type(self).__name__
-        if isinstance(self.url, str) and has_password(self.url):
-            raise self._error(f"{label}: pass the password in password=, not in the url")
+        if isinstance(self.url, Secret) or (isinstance(self.url, str) and has_password(self.url)):
+            raise self._error(f"{label}: pass the password in password=, not in the url, which is no secret")
         if isinstance(self.url, str) and not re.match(r"postgres(ql)?://", self.url):
             raise self._error(f"{label}: the url must begin with postgresql://, not {self.url!r}")
         if not self.key:
