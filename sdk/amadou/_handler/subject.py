@@ -1,5 +1,6 @@
 import logging
 from datetime import datetime
+from operator import index
 from typing import Any, Final, Generic, NamedTuple
 
 from amadou._connectors.codec import check_text
@@ -163,8 +164,9 @@ class Subject(Generic[K_co]):
         :param counter: the counter's name
         :param by: the number to add, of at most 2⁵³
         """
-        if not isinstance(counter, str) or not isinstance(by, int):
+        if not isinstance(counter, str) or not hasattr(by, "__index__"):
             raise TypeError(f"a counter's name must be a str, and its number an int, not {counter!r} and {by!r}")
+        by = index(by)  # an integer of NumPy becomes an int
         if not counter.isascii():
             check_text(counter)
         if abs(by) > _MOST_COUNTED:
