@@ -80,6 +80,14 @@ class Service:
                 request.wfile.write(b".")
                 request.wfile.flush()
 
+    def drip_the_head(self, request: BaseHTTPRequestHandler) -> None:
+        """Give an answer whose head comes slowly, and never to its end."""
+        with suppress(OSError):
+            request.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while not self.released.wait(0.05):
+                request.wfile.write(b".")
+                request.wfile.flush()
+
     @property
     def values(self) -> list[Any]:
         """What a service has that takes each idempotency key once."""
@@ -269,6 +277,14 @@ def test_the_sink_does_not_wait_for_the_end_of_a_successful_response(service: Se
     commit(HttpSink(service.url, timeout=SHORT, max_values_per_request=1), 1, 2)
     assert time.monotonic() - began < 1.5
     assert [request.values for request in service.requests] == [[1], [2]]
+
+
+def test_a_response_whose_head_never_ends_is_no_response(service: Service, released_at_last: None) -> None:
+    service.answers = [service.drip_the_head] * 100
+    began = time.monotonic()
+    with pytest.raises(SinkError, match="no response"):
+        commit(HttpSink(service.url, timeout=SHORT, give_up_after=SHORT), 1)
+    assert time.monotonic() - began < 2.5
 
 
 @pytest.mark.parametrize(("status", "message"), [(500, "Internal Server Error"), (400, "Bad Request")])

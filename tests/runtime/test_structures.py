@@ -63,6 +63,7 @@ def described(description: Any, classes: Any) -> dict[str, Any]:
         {"kind": "ValueSpec"},
         {"kind": 1, "version": 0},
         {"kind": "ValueSpec", "version": -1},
+        {"kind": "ReferenceSpec", "version": 0},
         {"kind": "ValueSpec", "version": 1.0},
         {"kind": "RunningSpec", "version": 0, "aggregate": {"a": 1}},
         {"kind": "TumblingWindow", "version": 0, "settings": {"size": 1}},

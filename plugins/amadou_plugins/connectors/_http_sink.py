@@ -18,6 +18,7 @@ from amadou import Param, Secret
 from amadou.errors import SinkError
 from amadou.plugins import BufferingWriter, Codec, Sink, SinkBatch, SinkWriter
 from amadou.text import shortened
+from amadou_plugins._http_pool import limited_pool
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 from amadou_plugins.connectors._settings import (
     check_count,
@@ -106,11 +107,10 @@ class HttpSink(Sink):
         values = [line for part in parts for line in json_lines(batch, part)]
         if not values:
             return
-        import urllib3
 
         keep_out_of_logs(self.url)
         assert isinstance(self.max_values_per_request, int)
-        with urllib3.PoolManager() as pool:
+        with limited_pool() as pool:
             for first in range(0, len(values), self.max_values_per_request):
                 sent = values[first : first + self.max_values_per_request]
                 body = b"[%b]" % b",".join(sent)

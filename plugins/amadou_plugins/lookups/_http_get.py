@@ -12,6 +12,7 @@ import orjson
 
 from amadou import Param, Secret
 from amadou.errors import AmadouError, SpecError
+from amadou_plugins._http_pool import limited_pool
 from amadou_plugins.connectors._settings import check_no_password, check_secret, keep_out_of_logs, revealed
 
 _KEY: Final = "{key}"
@@ -118,7 +119,6 @@ class HttpGet:
 def _pool() -> Any:
     """Return the connections of this process."""
     try:
-        import urllib3
+        return limited_pool(maxsize=64, block=False)
     except ImportError as error:
         raise AmadouError("HttpGet needs urllib3: run pip install 'amadou[http]'") from error
-    return urllib3.PoolManager(maxsize=64, block=False)

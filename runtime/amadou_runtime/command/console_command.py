@@ -86,7 +86,7 @@ def stored_run(
     job = reproduce = None
     if target is not None:
         loaded = load_job(target)
-        check_job(target, loaded, metadata)
+        check_job(target, loaded, metadata.job)
         job = loaded.with_params(params or {}, connectors=False)
         reproduce = partial(reproduced, loaded, params or {})
     sources = [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from amadou import Job
 from amadou.errors import LoadError
@@ -29,25 +29,18 @@ def open_state(place: str, stage: str | None, master: str | None, settings: Mapp
     return CheckpointState(absolute(place), lambda: session("amadou state", master=master, conf=settings), stage or "")
 
 
-class Owned(Protocol):
-    """What belongs to a job: state, or a checkpoint's metadata."""
-
-    @property
-    def job(self) -> str:
-        """The job's name."""
-
-
-def check_job(target: str, job: Job, state: Owned) -> None:
+def check_job(target: str, job: Job, owner: str) -> None:
     """Check that the state of a run, with all of its stages, belongs to a job.
 
     :param target: the target from which the job was loaded
+    :param owner: the name of the job that the state belongs to
     :raises LoadError: the state belongs to a different job
     """
-    if job.name != state.job:
-        raise _other_job(target, state, [job.name])
+    if job.name != owner:
+        raise _other_job(target, owner, [job.name])
 
 
-def job_for(target: str | None, params: Mapping[str, str], state: Owned) -> Job | None:
+def job_for(target: str | None, params: Mapping[str, str], owner: str) -> Job | None:
     """Return the job to which state belongs, or the stage of it, with its parameters; `None` if there is no target.
 
     :raises LoadError: the job cannot be loaded, or the state belongs to a different job
@@ -55,20 +48,20 @@ def job_for(target: str | None, params: Mapping[str, str], state: Owned) -> Job 
     if target is None:
         return None
     job = load_job(target).with_params(params, connectors=False)
-    return job.by_stage[owner_of(target, job, state)]
+    return job.by_stage[stage_owning(target, job, owner)]
 
 
-def owner_of(target: str, job: Job, state: Owned) -> str:
+def stage_owning(target: str, job: Job, owner: str) -> str:
     """Return the name of the stage to which state belongs; empty for a job with one handler.
 
     :param target: the target from which the job was loaded
     :raises LoadError: the state belongs to a different job
     """
-    owner = stage_named(job, state.job)
-    if owner is None:
-        raise _other_job(target, state, [stage.name for stage in job.by_stage.values()])
-    return owner
+    stage = stage_named(job, owner)
+    if stage is None:
+        raise _other_job(target, owner, [each.name for each in job.by_stage.values()])
+    return stage
 
 
-def _other_job(target: str, state: Owned, names: Iterable[str]) -> LoadError:
-    return LoadError(target, f"the state belongs to the job {state.job!r}, not to {', '.join(map(repr, names))}")
+def _other_job(target: str, owner: str, names: Iterable[str]) -> LoadError:
+    return LoadError(target, f"the state belongs to the job {owner!r}, not to {', '.join(map(repr, names))}")

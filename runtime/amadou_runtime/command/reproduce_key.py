@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from amadou.errors import LoadError
-from amadou_runtime.command.opened_state import open_state, owner_of
+from amadou_runtime.command.opened_state import open_state, stage_owning
 from amadou_runtime.command.options import errors_as_messages
 from amadou_runtime.jobs.load_job import load_job
 from amadou_runtime.savepoint.savepoint import blocks_for
@@ -33,7 +33,7 @@ def reproduce_key(
         loaded = load_job(target)
         job = loaded.with_params(params, connectors=False)
         state = open_state(place, stage, None, {})
-        owner = owner_of(target, job, state)
+        owner = stage_owning(target, job, state.job)
         possible = ((key, blocks_for(job.by_stage[owner], key, state.find(key))) for key in keys_named(text))
         found = next(((key, blocks) for key, blocks in possible if blocks), None)
         if found is None:

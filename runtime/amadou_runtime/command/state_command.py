@@ -83,7 +83,7 @@ def show(
 
     with errors_as_messages():
         state = open_state(place, stage, master, pairs(conf, "--conf"))
-        if not print_key(state, key, job_for(job, pairs(param, "-p"), state), as_json=as_json):
+        if not print_key(state, key, job_for(job, pairs(param, "-p"), state.job), as_json=as_json):
             print(f"{place} has no state for the key {key!r}", file=sys.stderr)
             raise typer.Exit(1)
 
@@ -108,7 +108,7 @@ def history(
         state = open_state(checkpoint, stage, master, pairs(conf, "--conf"))
         if isinstance(state, Savepoint):
             raise typer.BadParameter("a savepoint has no history: use the checkpoint", param_hint="PLACE")
-        if not print_history(state, key, job_for(job, pairs(param, "-p"), state), as_json=as_json):
+        if not print_history(state, key, job_for(job, pairs(param, "-p"), state.job), as_json=as_json):
             print(f"{checkpoint} has no state for the key {key!r} in the retained batches", file=sys.stderr)
             raise typer.Exit(1)
 
@@ -134,7 +134,7 @@ def export(
 
     with errors_as_messages():
         state = open_state(place, stage, master, pairs(conf, "--conf"))
-        number = export_rows(state, place, file, key, prefix, spec, job_for(job, pairs(param, "-p"), state))
+        number = export_rows(state, place, file, key, prefix, spec, job_for(job, pairs(param, "-p"), state.job))
     print(f"{file}: {number:,} rows")
 
 

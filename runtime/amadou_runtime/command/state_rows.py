@@ -7,7 +7,7 @@ from pathlib import Path
 
 from amadou import Job
 from amadou.errors import LoadError
-from amadou_runtime.command.opened_state import owner_of
+from amadou_runtime.command.opened_state import stage_owning
 from amadou_runtime.command.row_files import rows_in, writing
 from amadou_runtime.jobs.stages import chosen_stage
 from amadou_runtime.savepoint.block import Block, by_subject
@@ -67,7 +67,7 @@ def import_rows(
         name_of_job = base.manifest.job
         writes = {name: of.copy for name, of in base.stages.items()}
         changed = chosen_stage(str(base.directory), base.stages, stage or "")
-        owner = None if job is None else job.by_stage[owner_of(target, job, base.stages[changed])]
+        owner = None if job is None else job.by_stage[stage_owning(target, job, base.stages[changed].job)]
         importer = Importer(base.stages[changed], owner)
     else:
         assert job is not None

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from amadou import AmadouError, Job
 from amadou.errors import SourceError
 from amadou.plugins import Source
-from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.references import ReferenceTable, saved_name
 from amadou_runtime.core.watermark import Watermark
+from amadou_runtime.embedded.engine import Embedded
 from amadou_runtime.formats.documents import UNREADABLE
 from amadou_runtime.jobs.state_schema import Known, described, with_structures
 from amadou_runtime.savepoint.manifest import Manifest
@@ -21,15 +21,7 @@ from amadou_runtime.savepoint.savepoint import (
     newest_times,
     write_group,
 )
-from amadou_runtime.store.memory import EmbeddedState, GroupState
-
-
-class StatefulEngine(Protocol):
-    """The parts of an engine that a savepoint contains."""
-
-    state: GroupState
-    letters: LetterCount
-    references: dict[str, ReferenceTable]
+from amadou_runtime.store.memory import EmbeddedState
 
 
 class JobProgress:
@@ -64,7 +56,7 @@ class JobProgress:
         return records
 
 
-def load_savepoint(job: Job, savepoint: Savepoint, engine: StatefulEngine) -> JobProgress:
+def load_savepoint(job: Job, savepoint: Savepoint, engine: Embedded) -> JobProgress:
     """Load a savepoint into an engine, and return the job's progress.
 
     :param job: a job with one handler, or a stage
@@ -117,7 +109,7 @@ def state_of(savepoint: Savepoint, job: Job) -> EmbeddedState:
     return state
 
 
-def save(job: Job, run: str, batch: int, engine: StatefulEngine, progress: JobProgress, directory: Path) -> Manifest:
+def save(job: Job, run: str, batch: int, engine: Embedded, progress: JobProgress, directory: Path) -> Manifest:
     """Write a savepoint of a stage of a run.
 
     :param batch: number of the last batch

@@ -76,6 +76,8 @@ def check_structures(structures: _Sequence[Structure]) -> None:
         found = structured(_Form, {name: structure[name] for name in structure if name in _FIELDS})
         if found.version < 0:
             raise ValueError("the version of a structure is negative")
+        if is_of_reference(structure) and not found.source:
+            raise ValueError("the structure of a reference has no source")
         _check_aggregate(found.aggregate)
         for part in found.parts.values():
             datatype_in(part)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 import attrs
 
@@ -90,7 +90,7 @@ class RangeFiles:
     def __init__(self, checkpoint: Path, store: str, number: int, partitions: int, operator: int = 0) -> None:
         self._directory = checkpoint / "state" / str(operator) / str(spark_hash(number) % partitions)
         self._is_log = store == "log"
-        self._form: _Form = _LogForm(number) if self._is_log else _GroupsForm(number)
+        self._form: _GroupsForm | _LogForm = _LogForm(number) if self._is_log else _GroupsForm(number)
 
     def rows(self, batch: int) -> dict[int, bytes]:
         """Return the rows of the range as of a batch, by number; see `stored_rows`.
@@ -177,25 +177,10 @@ def apply_changes(rows: dict[int, bytes], changes: Mapping[int, bytes | None]) -
             rows[number] = packed
 
 
-class _Form(Protocol):
-    """The form of the rows of a key range.
-
-    :ivar prefix: the beginning of the rows' keys
-    """
-
-    @property
-    def prefix(self) -> bytes: ...
-
-    def number(self, key: bytes) -> int:
-        """Return the number of the row with a key."""
-
-    def packed(self, value: bytes) -> bytes | None:
-        """Return the content of a row."""
-
-
 @attrs.frozen
 class _GroupsForm:
-    """A range is a single row. Its value has the state as a row in a row, and the timeout.
+    """The form of rows on the store *groups*. A range is a single row. Its value has the state as a row in a row, and
+    the timeout. `_LogForm` has the same attributes and methods.
 
     :param range: the number of the range
     """
@@ -207,13 +192,16 @@ class _GroupsForm:
 
     @property
     def prefix(self) -> bytes:
+        """The beginning of the rows' keys."""
         return self._key.pack(0, self.range)
 
     def number(self, key: bytes) -> int:
+        """Return the number of the row with a key."""
         _check(key == self.prefix)
         return 0
 
     def packed(self, value: bytes) -> bytes | None:
+        """Return the content of a row."""
         version, nulls, size, offset, _ = self._value.unpack_from(value)
         if (version, nulls, size, offset) == (0, 1, 0, 0):
             return None
