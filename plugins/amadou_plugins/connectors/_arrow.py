@@ -1,16 +1,17 @@
 """Encodes the values of a port as rows of Arrow tables."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum
 from operator import attrgetter
-from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from types import NoneType
+from typing import Any, Final, NamedTuple, TypeGuard, get_args, get_origin
 from uuid import UUID
 
+from amadou.datatypes import Choice, DataType, Enumeration, FieldType, Fixed, Map, Record, Scalar, Union, datatype
+from amadou.datatypes import Sequence as SequenceType
 from amadou.errors import EncodeError, SinkError
-from amadou.fields import field_types
+from amadou.fields import is_typed_dict
 from amadou.plugins import codec_for
 from amadou_plugins.connectors._json import JsonCodec
 
@@ -47,15 +48,15 @@ class ArrowCodec:
         import pyarrow as pa
 
         self.type = type_
-        fields = field_types(type_)
-        if fields is None:
-            columns = {VALUE: _column(type_, VALUE, ())}
-            self._cells: Callable[[Any], tuple[Any, ...]] = lambda value: (value,)
-            self._class: type = object
+        of = datatype(type_)
+        if _has_columns(of):
+            columns = _columns(of, of.fields, "", ())
+            self._cells: Callable[[Any], tuple[Any, ...]] = _getter(list(of.fields))
+            self._class: type = get_origin(type_) or type_
         else:
-            columns = _columns(type_, fields, "", ())
-            self._cells = _getter(list(fields))
-            self._class = get_origin(type_) or type_
+            columns = {VALUE: _column(of, VALUE, ())}
+            self._cells = lambda value: (value,)
+            self._class = object
         self._encoders = [column.encode for column in columns.values()]
         self.schema = pa.schema([(name, column.type) for name, column in columns.items()])
         """The `pyarrow.Schema` of the rows."""
@@ -91,64 +92,59 @@ class _Column(NamedTuple):
     encode: Callable[[Any], Any]
 
 
-def _columns(type_: Any, fields: dict[str, Any], path: str, within: tuple[Any, ...]) -> dict[str, _Column]:
+def _has_columns(type_: DataType) -> TypeGuard[Record]:
+    return isinstance(type_, Record) and not is_typed_dict(type_.python)
+
+
+def _columns(
+    type_: DataType, fields: Mapping[str, FieldType], path: str, within: tuple[DataType, ...]
+) -> dict[str, _Column]:
     if not fields:
         raise SinkError(f"{_described(type_, path)} has no fields, so there is nothing to write: add a field")
-    if type_ in within:
+    if any(type_ is outer for outer in within):
         raise SinkError(
             f"{_described(type_, path)} contains itself, so its column would be nested infinitely: declare the field "
             "as Any, which is written as JSON"
         )
-    return {name: _column(kind, f"{path}.{name}" if path else name, (*within, type_)) for name, kind in fields.items()}
-
-
-def _column(type_: Any, path: str, within: tuple[Any, ...]) -> _Column:
-    import pyarrow as pa
-
-    origin, arguments = get_origin(type_), get_args(type_)
-    if origin in (Union, UnionType):
-        members = [member for member in arguments if member is not NoneType]
-        return _optional(_column(members[0], path, within)) if len(members) == 1 else _json()
-    if not arguments:
-        origin = None  # `typing.List` without its element type
-    if origin in (list, set, frozenset) or (origin is tuple and arguments[1:] == (...,)):
-        member = _column(arguments[0], f"{path}[]", within)
-        return _Column(pa.list_(member.type), _list_encoder(type_, origin, member.encode))
-    if origin is tuple:
-        fields = {f"_{number}": kind for number, kind in enumerate(arguments, 1)}
-        return _struct(type_, tuple, tuple, _columns(type_, fields, path, within))
-    if origin is dict:
-        return _map(type_, path, within)
-    if origin is Literal or (isinstance(type_, type) and issubclass(type_, Enum)):
-        return _chosen(type_)
-    fields_inside = field_types(type_)
-    if fields_inside is not None:
-        columns = _columns(type_, fields_inside, path, within)
-        return _struct(type_, origin or type_, _getter(list(fields_inside)), columns)
-    return _leaf(type_) or _json()
-
-
-def _leaf(type_: Any) -> _Column | None:
-    import pyarrow as pa
-
-    arrow: dict[Any, Any] = {
-        str: pa.string(),
-        bool: pa.bool_(),
-        int: pa.int64(),
-        float: pa.float64(),
-        bytes: pa.binary(),
-        datetime: pa.timestamp("us", tz="UTC"),
-        date: pa.date32(),
-        timedelta: pa.duration("us"),
-        Decimal: pa.string(),
-        UUID: pa.string(),
+    return {
+        name: _column(field.type, f"{path}.{name}" if path else name, (*within, type_))
+        for name, field in fields.items()
     }
-    if type_ not in arrow:
-        return None
-    checked = codec_for(type_).encode
-    if type_ in (Decimal, UUID):
-        return _Column(arrow[type_], lambda value: str(checked(value)))
-    return _Column(arrow[type_], _FITTING.get(type_, checked))
+
+
+def _column(type_: DataType, path: str, within: tuple[DataType, ...]) -> _Column:
+    import pyarrow as pa
+
+    match type_:
+        case Scalar(name) if name in _LEAVES:
+            return _leaf(name)
+        case Union(members):
+            inner = [member for _, member in members if member != Scalar("None")]
+            return _optional(_column(inner[0], path, within)) if len(inner) == 1 else _json()
+        case Choice() | Enumeration():
+            return _chosen(type_)
+        case SequenceType(_, item) if get_args(type_.python):
+            member = _column(item, f"{path}[]", within)
+            return _Column(pa.list_(member.type), _list_encoder(type_.python, member.encode))
+        case Fixed(items) if items:
+            columns = _columns(
+                type_, {f"_{number}": FieldType(of, True) for number, of in enumerate(items, 1)}, path, within
+            )
+            return _struct(type_.python, tuple, tuple, columns)
+        case Map() if get_args(type_.python):
+            return _map(type_, path, within)
+        case Record(_, fields) if _has_columns(type_):
+            columns = _columns(type_, fields, path, within)
+            return _struct(type_.python, get_origin(type_.python) or type_.python, _getter(list(fields)), columns)
+    return _json()
+
+
+def _leaf(name: str) -> _Column:
+    """Return the column for a scalar type of `_LEAVES`."""
+    import pyarrow as pa
+
+    arrow, encode = _LEAVES[name]
+    return _Column(arrow(pa), encode)
 
 
 def _fitting_text(value: Any) -> Any:
@@ -175,9 +171,21 @@ def _fitting_timedelta(value: Any) -> Any:
     return length
 
 
-_text, _int, _timedelta = (codec_for(type_).encode for type_ in (str, int, timedelta))
+_text, _int, _timedelta, _decimal, _uuid = (codec_for(type_).encode for type_ in (str, int, timedelta, Decimal, UUID))
 _LONGEST = timedelta(microseconds=2**63 - 1)
-_FITTING = {str: _fitting_text, int: _fitting_int, timedelta: _fitting_timedelta}
+_LEAVES: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    "str": (lambda pa: pa.string(), _fitting_text),
+    "bool": (lambda pa: pa.bool_(), codec_for(bool).encode),
+    "int": (lambda pa: pa.int64(), _fitting_int),
+    "float": (lambda pa: pa.float64(), codec_for(float).encode),
+    "bytes": (lambda pa: pa.binary(), codec_for(bytes).encode),
+    "datetime": (lambda pa: pa.timestamp("us", tz="UTC"), codec_for(datetime).encode),
+    "date": (lambda pa: pa.date32(), codec_for(date).encode),
+    "timedelta": (lambda pa: pa.duration("us"), _fitting_timedelta),
+    "Decimal": (lambda pa: pa.string(), lambda value: str(_decimal(value))),
+    "UUID": (lambda pa: pa.string(), lambda value: str(_uuid(value))),
+}
+"""For each scalar type, a function from the module pyarrow to the Arrow type, and a function that encodes a value."""
 
 
 def _json() -> _Column:
@@ -192,7 +200,9 @@ def _optional(column: _Column) -> _Column:
     return _Column(column.type, lambda value: None if value is None else encode(value))
 
 
-def _list_encoder(type_: Any, class_: Any, encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _list_encoder(type_: Any, encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    class_: Any = get_origin(type_)
+
     def encode_all(value: Any) -> list[Any]:
         if not isinstance(value, class_):
             raise EncodeError(value, type_)
@@ -205,21 +215,24 @@ def _list_encoder(type_: Any, class_: Any, encode: Callable[[Any], Any]) -> Call
     return encode_all
 
 
-def _map(type_: Any, path: str, within: tuple[Any, ...]) -> _Column:
+def _map(type_: Map, path: str, within: tuple[DataType, ...]) -> _Column:
     import pyarrow as pa
 
-    key, member = get_args(type_)
-    key_column = _chosen(key) if isinstance(key, type) and issubclass(key, Enum) else _leaf(key)
-    if key_column is None:
-        raise SinkError(
-            f"{_described(type_, path)} has keys of a type that Arrow maps do not support: use str, int or another "
-            "scalar type for the keys, or make the field a list of pairs"
-        )
-    column = _column(member, f"{path}{{}}", within)
+    match type_.key:
+        case Enumeration():
+            key_column = _chosen(type_.key)
+        case Scalar(name) if name in _LEAVES:
+            key_column = _leaf(name)
+        case _:
+            raise SinkError(
+                f"{_described(type_, path)} has keys of a type that Arrow maps do not support: use str, int or another "
+                "scalar type for the keys, or make the field a list of pairs"
+            )
+    column = _column(type_.value, f"{path}{{}}", within)
 
     def encode(value: Any) -> dict[Any, Any]:
         if not isinstance(value, dict):
-            raise EncodeError(value, type_)
+            raise EncodeError(value, type_.python)
         return {key_column.encode(key): column.encode(part) for key, part in value.items()}
 
     return _Column(pa.map_(key_column.type, column.type), encode)
@@ -241,25 +254,21 @@ def _struct(type_: Any, class_: Any, cells: Callable[[Any], tuple[Any, ...]], co
     return _Column(pa.struct([(name, column.type) for name, column in columns.items()]), encode)
 
 
-def _chosen(type_: Any) -> _Column:
-    """Return the column for an enum or a `Literal`."""
-    checked = codec_for(type_).encode
-    values = get_args(type_) or [member.value for member in type_]
-    kinds = {type(value) for value in values}
-    column = _leaf(kinds.pop()) if len(kinds) == 1 else None
-    if column is not None:
-        encode = column.encode
-        return _Column(column.type, lambda value: encode(checked(value)))
-    if get_origin(type_) is Literal:
+def _chosen(type_: Choice | Enumeration) -> _Column:
+    checked = codec_for(type_.python).encode
+    values = get_args(type_.python) or [member.value for member in type_.python]
+    kinds = {type(value).__name__ for value in values}
+    if len(kinds) == 1 and not kinds.isdisjoint(_LEAVES):
+        column = _leaf(kinds.pop())
+        return _Column(column.type, lambda value: column.encode(checked(value)))
+    if isinstance(type_, Choice):
         return _json()
-    names = _leaf(str)
-    assert names is not None
 
     def encode_name(value: Any) -> Any:
         checked(value)
         return value.name
 
-    return _Column(names.type, encode_name)
+    return _Column(_leaf("str").type, encode_name)
 
 
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -267,6 +276,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return get if len(names) != 1 else lambda value: (get(value),)
 
 
-def _described(type_: Any, path: str) -> str:
-    name = getattr(type_, "__qualname__", None) if get_origin(type_) is None else str(type_)
-    return f"the field {path}: {name or type_}" if path else f"the type {name or type_}"
+def _described(type_: DataType, path: str) -> str:
+    python = type_.python
+    name = getattr(python, "__qualname__", None) if get_origin(python) is None else str(python)
+    return f"the field {path}: {name or python}" if path else f"the type {name or python}"
