@@ -46,21 +46,45 @@
 
 import copyreg
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
+
+import attrs
+from typing_extensions import dataclass_transform
 
 from amadou._connectors.secret import redacted
 from amadou.text import shown_error, shown_value
 
+_E = TypeVar("_E", bound="AmadouError")
 _LIMIT = 200
 """Maximum number of characters of a value that an error shows."""
+
+
+def _shown(value: Any) -> str:
+    return shown_value(value, _LIMIT)
+
+
+@dataclass_transform(field_specifiers=(attrs.field,))
+def error_class(class_: type[_E]) -> type[_E]:
+    """Give an error class the attributes that its annotations declare, and an `__init__` that sets them.
+
+    The class's method `_message` returns the error's message.
+    """
+    return attrs.define(class_, slots=False, eq=False, repr=False, auto_exc=False, on_setattr=attrs.setters.NO_OP)
 
 
 class AmadouError(Exception):
     """The base class of all errors that amadou defines.
 
     Errors store their details in attributes. Messages hide the values of `Secret`s. Instances of all subclasses
-    can be pickled and copied, regardless of the parameters of `__init__`.
+    can be pickled and copied, regardless of the parameters of `__init__`. Subclasses with details are made with
+    `error_class`, or define `__init__`.
     """
+
+    def __attrs_post_init__(self) -> None:
+        Exception.__init__(self, self._message())
+
+    def _message(self) -> str:
+        raise NotImplementedError
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Restore the attributes directly: the parameters of `__init__` may differ from the attributes.
@@ -73,6 +97,7 @@ class AmadouError(Exception):
         return f"{type(self).__name__}({str(self)!r})"
 
 
+@error_class
 class LoadError(AmadouError):
     """The job passed to a command cannot be found or imported.
 
@@ -81,14 +106,16 @@ class LoadError(AmadouError):
     :param user_traceback: the formatted traceback of a failed import, reduced to the frames of the user's code
     """
 
-    def __init__(self, target: str, why: str, user_traceback: str | None = None) -> None:
-        self.target = target
-        self.why = why
-        self.user_traceback = user_traceback
-        before = "" if user_traceback is None else f"{user_traceback.rstrip()}\n\n"
-        super().__init__(f"{before}cannot load {target}: {why}")
+    target: str
+    why: str
+    user_traceback: str | None = None
+
+    def _message(self) -> str:
+        before = "" if self.user_traceback is None else f"{self.user_traceback.rstrip()}\n\n"
+        return f"{before}cannot load {self.target}: {self.why}"
 
 
+@error_class
 class JobError(AmadouError):
     """A job has mistakes.
 
@@ -96,24 +123,28 @@ class JobError(AmadouError):
     :param problems: one sentence per mistake
     """
 
-    def __init__(self, job: str, problems: tuple[str, ...]) -> None:
-        self.job = job
-        self.problems = problems
-        lines = "".join(f"\n  - {problem}" for problem in problems)
-        super().__init__(f"job {job!r} cannot run:{lines}")
+    job: str
+    problems: tuple[str, ...]
+
+    def _message(self) -> str:
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        return f"job {self.job!r} cannot run:{lines}"
 
 
+@error_class
 class ParamError(AmadouError):
     """Deployment parameters are missing, cannot be parsed, or do not belong to the job.
 
     :param problems: one sentence per mistake
     """
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
+    problems: tuple[str, ...]
+
+    def _message(self) -> str:
+        return "; ".join(self.problems)
 
 
+@error_class
 class ReferenceKeyError(AmadouError, KeyError):
     """A reference has no entry for a key.
 
@@ -121,17 +152,19 @@ class ReferenceKeyError(AmadouError, KeyError):
     :param key: the key
     """
 
-    def __init__(self, reference: str, key: Any) -> None:
-        self.reference = reference
-        self.key = key
-        super().__init__(
-            f"the reference {reference} has no entry for {shown_value(key)}: read it with "
-            f"self.{reference}.get(subject, …), which returns None or a default"
+    reference: str
+    key: Any
+
+    def _message(self) -> str:
+        return (
+            f"the reference {self.reference} has no entry for {shown_value(self.key)}: read it with "
+            f"self.{self.reference}.get(subject, …), which returns None or a default"
         )
 
     __str__ = Exception.__str__
 
 
+@attrs.define(slots=False, eq=False, repr=False, auto_exc=False, kw_only=True)
 class CallbackError(AmadouError):
     """A handler's callback raised an error, or returned an unusable value (`semantics.md` 1, 18, 33).
 
@@ -150,46 +183,23 @@ class CallbackError(AmadouError):
     :param advice: a sentence at the end of the message
     """
 
-    def __init__(
-        self,
-        *,
-        handler: str,
-        callback: str,
-        error: str,
-        user_traceback: str,
-        source: str | None = None,
-        key: Any = None,
-        record: str | None = None,
-        watermark: str | None = None,
-        stage: str | None = None,
-        advice: str | None = None,
-    ) -> None:
-        self.handler = handler
-        self.callback = callback
-        self.error = error
-        self.user_traceback = user_traceback
-        self.source = source
-        self.key = key
-        self.record = record
-        self.watermark = watermark
-        self.stage = stage
-        self.advice = advice
-        super().__init__(error)
+    handler: str
+    callback: str
+    error: str
+    user_traceback: str
+    source: str | None = None
+    key: Any = None
+    record: str | None = None
+    watermark: str | None = None
+    stage: str | None = None
+    advice: str | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return the keyword arguments that re-create this error."""
-        return {
-            "handler": self.handler,
-            "callback": self.callback,
-            "error": self.error,
-            "user_traceback": self.user_traceback,
-            "source": self.source,
-            "key": self.key,
-            "record": self.record,
-            "watermark": self.watermark,
-            "stage": self.stage,
-            "advice": self.advice,
-        }
+        return attrs.asdict(self, recurse=False)
+
+    def _message(self) -> str:
+        return self.error
 
     def __str__(self) -> str:
         # If the error has a cause, Python itself prints the cause's traceback before this text.
@@ -213,20 +223,21 @@ class EventError(AmadouError):
     """`key_event` returned a value that cannot become an event."""
 
 
+@error_class
 class NaiveTimestampError(EventError):
     """A timestamp has no time zone, or is not a datetime (`semantics.md` 1).
 
     :param timestamp: the value passed as the timestamp
     """
 
-    def __init__(self, timestamp: Any) -> None:
-        self.timestamp = timestamp
-        wrong = "has no time zone" if isinstance(timestamp, datetime) else "is not a datetime"
-        super().__init__(
-            f"the timestamp {timestamp!r} {wrong}: use an aware datetime (for UTC, with tzinfo=timezone.utc)"
-        )
+    timestamp: Any
+
+    def _message(self) -> str:
+        wrong = "has no time zone" if isinstance(self.timestamp, datetime) else "is not a datetime"
+        return f"the timestamp {self.timestamp!r} {wrong}: use an aware datetime (for UTC, with tzinfo=timezone.utc)"
 
 
+@error_class
 class TimestampRangeError(EventError):
     """A time is outside the years 1 to 9999 in UTC, the range of a `datetime`.
 
@@ -234,15 +245,17 @@ class TimestampRangeError(EventError):
     :param why: the noun phrase for the invalid time in the message; by default "it", which refers to the timestamp
     """
 
-    def __init__(self, timestamp: datetime, why: str = "it") -> None:
-        self.timestamp = timestamp
-        self.why = why
-        super().__init__(
-            f"the timestamp {timestamp.isoformat()} is out of range: {why} must be within the years 1 to 9999 in UTC. "
-            "If the timestamp stands for a missing value, skip the event or set a different timestamp"
+    timestamp: datetime
+    why: str = "it"
+
+    def _message(self) -> str:
+        return (
+            f"the timestamp {self.timestamp.isoformat()} is out of range: {self.why} must be within the years 1 to "
+            "9999 in UTC. If the timestamp stands for a missing value, skip the event or set a different timestamp"
         )
 
 
+@error_class
 class KeyTypeError(EventError):
     """A key has an unsupported type, or is nested too deeply.
 
@@ -252,15 +265,15 @@ class KeyTypeError(EventError):
     :param why: the mistake; `None` if the type is wrong
     """
 
-    def __init__(self, key: Any, why: str | None = None) -> None:
-        self.key = key
-        self.why = why
-        wrong = why or f"has type {type(key).__name__}"
-        super().__init__(
-            f"the key {shown_value(key, _LIMIT)} {wrong}: a key must be a str, bytes or int, or a tuple of those"
-        )
+    key: Any
+    why: str | None = None
+
+    def _message(self) -> str:
+        wrong = self.why or f"has type {type(self.key).__name__}"
+        return f"the key {_shown(self.key)} {wrong}: a key must be a str, bytes or int, or a tuple of those"
 
 
+@error_class
 class TooFarAheadError(EventError):
     """An event is further ahead of the clock than the job's `max_ahead` allows (`semantics.md` 4).
 
@@ -268,12 +281,13 @@ class TooFarAheadError(EventError):
     :param limit: the maximum timestamp that `max_ahead` allowed when the event was checked
     """
 
-    def __init__(self, timestamp: datetime, limit: datetime) -> None:
-        self.timestamp = timestamp
-        self.limit = limit
-        super().__init__(
-            f"the timestamp {timestamp.isoformat()} is too far ahead of the clock: correct the timestamp, or raise "
-            f"the job's max_ahead, which currently allows times up to {limit.isoformat(timespec='seconds')}"
+    timestamp: datetime
+    limit: datetime
+
+    def _message(self) -> str:
+        return (
+            f"the timestamp {self.timestamp.isoformat()} is too far ahead of the clock: correct the timestamp, or "
+            f"raise the job's max_ahead, which currently allows times up to {self.limit.isoformat(timespec='seconds')}"
         )
 
 
@@ -281,6 +295,7 @@ class EventTypeError(EventError):
     """`key_event` returned a value that is not an event, or an event whose timestamp is not a datetime."""
 
 
+@error_class
 class HandlerAttributeError(AmadouError):
     """A callback set, deleted or changed an attribute of the handler or its class, or code tried to replace or delete a
     spec.
@@ -292,29 +307,26 @@ class HandlerAttributeError(AmadouError):
     :param did: the change to the attribute: ``set`` or ``deleted``; ``changed`` for an attribute of the class
     """
 
-    def __init__(self, handler: str, attribute: str, kind: str, usage: str | None, did: str = "set") -> None:
-        self.handler = handler
-        self.attribute = attribute
-        self.kind = kind
-        self.usage = usage
-        self.did = did
-        if usage is None:
-            advice = (
-                "If this is intended, as in a fake, set check_in_place = False on the class"
-                if did == "changed"
-                else "Or set the attribute in open()"
-            )
-            message = (
-                f"a callback {did} the {'class ' if did == 'changed' else ''}attribute {handler}.{attribute}: other "
-                f"workers do not see the change, and a restart loses it. Use state ({attribute} = ValueSpec(…) on the "
-                f"class). {advice}"
-            )
-        else:
-            refused = "deleted" if did == "deleted" else "replaced"
-            message = f"{handler}.{attribute} is a {kind} and cannot be {refused}: use {usage}"
-        super().__init__(message)
+    handler: str
+    attribute: str
+    kind: str
+    usage: str | None
+    did: str = "set"
+
+    def _message(self) -> str:
+        if self.usage is not None:
+            refused = "deleted" if self.did == "deleted" else "replaced"
+            return f"{self.handler}.{self.attribute} is a {self.kind} and cannot be {refused}: use {self.usage}"
+        advice, of = "Or set the attribute in open()", ""
+        if self.did == "changed":
+            advice, of = "If this is intended, as in a fake, set check_in_place = False on the class", "class "
+        return (
+            f"a callback {self.did} the {of}attribute {self.handler}.{self.attribute}: other workers do not see the "
+            f"change, and a restart loses it. Use state ({self.attribute} = ValueSpec(…) on the class). {advice}"
+        )
 
 
+@error_class
 class NotRunError(AmadouError):
     """A callback returned a generator or a coroutine, so the callback's code did not run.
 
@@ -322,16 +334,19 @@ class NotRunError(AmadouError):
     :param kind: the type of the return value: ``generator``, ``coroutine`` or ``async_generator``
     """
 
-    def __init__(self, callback: str, kind: str) -> None:
-        self.callback = callback
-        self.kind = kind
-        plain = "without yield" if kind == "generator" else "that is not async"
-        super().__init__(
-            f"{callback} returned {'a' if kind != 'async_generator' else 'an'} {kind.replace('_', ' ')}, so its code "
-            f"did not run: use a plain function {plain}. If a decorator returned this object, the decorator must run it"
+    callback: str
+    kind: str
+
+    def _message(self) -> str:
+        plain = "without yield" if self.kind == "generator" else "that is not async"
+        return (
+            f"{self.callback} returned {'a' if self.kind != 'async_generator' else 'an'} "
+            f"{self.kind.replace('_', ' ')}, so its code did not run: use a plain function {plain}. If a decorator "
+            "returned this object, the decorator must run it"
         )
 
 
+@error_class
 class LookupFailedError(AmadouError):
     """The answers of a lookup cannot be fetched.
 
@@ -340,19 +355,21 @@ class LookupFailedError(AmadouError):
     :param error: the error of the last call
     """
 
-    def __init__(self, lookup: str, keys: list[Any], error: BaseException) -> None:
-        self.lookup = lookup
-        self.keys = keys
-        self.error = shown_error(error)
-        others = f" and {len(keys) - 1:,} others" if len(keys) > 1 else ""
-        shown = f"{shown_value(keys[0], _LIMIT)}{others}"
-        super().__init__(f"the lookup {lookup} cannot fetch the key {shown}: {self.error}")
+    lookup: str
+    keys: list[Any]
+    error: Any = attrs.field(converter=shown_error)
+
+    def _message(self) -> str:
+        others = f" and {len(self.keys) - 1:,} others" if len(self.keys) > 1 else ""
+        shown = f"{_shown(self.keys[0])}{others}"
+        return f"the lookup {self.lookup} cannot fetch the key {shown}: {self.error}"
 
 
 class LookupAnswerError(AmadouError):
     """The function of a lookup returned something other than a mapping from the keys to answers that can be copied."""
 
 
+@error_class
 class LookupKeyError(AmadouError):
     """A callback asked a lookup for a key that no event of the batch needs, so that no answer was fetched.
 
@@ -362,21 +379,24 @@ class LookupKeyError(AmadouError):
     :param key_of_event: the current key, if only events of other keys need the answer; otherwise `None`
     """
 
-    def __init__(self, lookup: str, key: Any, *, error: str | None = None, key_of_event: Any = None) -> None:
-        self.lookup = lookup
-        self.key = shown_value(key, _LIMIT)
-        self.error = error
+    lookup: str
+    key: Any = attrs.field(converter=_shown)
+    error: str | None = attrs.field(default=None, kw_only=True)
+    key_of_event: Any = attrs.field(default=None, kw_only=True)
+
+    def _message(self) -> str:
         why = "only the keys that key= returns for the events of the batch are fetched"
         advice: str | None = "Return this key there, or set keep=True to read the answers for earlier events"
-        if error is not None:
-            why, advice = f"the lookup's function key= failed on an event of the batch ({error})", None
-        elif key_of_event is not None:
-            current = shown_value(key_of_event, _LIMIT)
+        if self.error is not None:
+            why, advice = f"the lookup's function key= failed on an event of the batch ({self.error})", None
+        elif self.key_of_event is not None:
+            current = _shown(self.key_of_event)
             why = f"no event of {current} in the batch needs it, and a different worker may process those that do"
-        message = f"the lookup {lookup} has no answer for the key {self.key}: {why}"
-        super().__init__(message if advice is None else f"{message}. {advice}")
+        message = f"the lookup {self.lookup} has no answer for the key {self.key}: {why}"
+        return message if advice is None else f"{message}. {advice}"
 
 
+@error_class
 class InPlaceChangeError(AmadouError):
     """In a test run, a callback changed a value of state in place, which is not stored.
 
@@ -384,29 +404,33 @@ class InPlaceChangeError(AmadouError):
     :param assignment: the code that assigns the value, up to the equals sign
     """
 
-    def __init__(self, name: str, assignment: str) -> None:
-        self.name = name
-        self.assignment = assignment
-        super().__init__(
-            f"a value of the state {name!r} was changed in place, and the change is not stored: assign the value again "
-            f"({assignment} = …), or change a copy of it"
+    name: str
+    assignment: str
+
+    def _message(self) -> str:
+        return (
+            f"a value of the state {self.name!r} was changed in place, and the change is not stored: assign the value "
+            f"again ({self.assignment} = …), or change a copy of it"
         )
 
 
+@error_class
 class TimerError(AmadouError):
     """A handler that does not define `on_timer_expired` set a timer.
 
     :param handler: the handler's class name
     """
 
-    def __init__(self, handler: str) -> None:
-        self.handler = handler
-        super().__init__(
-            f"{handler} set a timer but does not define on_timer_expired(self, subject, timestamp): "
+    handler: str
+
+    def _message(self) -> str:
+        return (
+            f"{self.handler} set a timer but does not define on_timer_expired(self, subject, timestamp): "
             "define this callback, or do not set timers"
         )
 
 
+@error_class
 class TimerLoopError(AmadouError):
     """The timer callbacks of a key have set very many timers that are due in the same batch.
 
@@ -417,30 +441,38 @@ class TimerLoopError(AmadouError):
     :param watermark: the batch's watermark
     """
 
-    def __init__(self, key: Any, number: int, at: datetime, interval: timedelta, watermark: datetime | None) -> None:
-        self.key = key
-        self.number = number
-        super().__init__(
-            f"timer callbacks of the key {key!r} have set {number:,} timers in one batch, the last at {at.isoformat()} "
-            f"for {interval} later, since the watermark has advanced to {watermark and watermark.isoformat()}: set "
-            "timers further apart, stop when the key has no data, or look for an event with a time far in the future"
+    key: Any
+    number: int
+    at: datetime
+    interval: timedelta
+    watermark: datetime | None
+
+    def _message(self) -> str:
+        return (
+            f"timer callbacks of the key {self.key!r} have set {self.number:,} timers in one batch, the last at "
+            f"{self.at.isoformat()} for {self.interval} later, since the watermark has advanced to "
+            f"{self.watermark and self.watermark.isoformat()}: set timers further apart, stop when the key has no "
+            "data, or look for an event with a time far in the future"
         )
 
 
+@error_class
 class KeylessError(AmadouError):
     """A callback without a key used state or timers.
 
     :param callback: the callback's name
     """
 
-    def __init__(self, callback: str) -> None:
-        self.callback = callback
-        super().__init__(
-            f"{callback} has no key, so it cannot use state or timers: use state and timers in on_event. "
-            f"{callback} can only collect values"
+    callback: str
+
+    def _message(self) -> str:
+        return (
+            f"{self.callback} has no key, so it cannot use state or timers: use state and timers in on_event. "
+            f"{self.callback} can only collect values"
         )
 
 
+@error_class
 class RecoverError(AmadouError):
     """A window or join is due, but the handler neither declares it nor recreates it in `on_recover_window`.
 
@@ -451,16 +483,22 @@ class RecoverError(AmadouError):
     :param noun: ``window`` or ``join``
     """
 
-    def __init__(self, handler: str, name: str, key: Any, why: str | None = None, noun: str = "window") -> None:
-        self.handler = handler
-        self.name = name
-        self.key = key
-        self.why = why
-        self.noun = noun
-        lacks = f"{handler} neither declares nor creates it" if why is None else f"on_recover_window of {handler} {why}"
-        super().__init__(
-            f"the {noun} {name!r} of key {key!r} is due, but {lacks}: declare the {noun}, or create it in "
-            f"on_recover_window(self, name, subject). {self.where_removed(name)}. The state is unchanged"
+    handler: str
+    name: str
+    key: Any
+    why: str | None = None
+    noun: str = "window"
+
+    def _message(self) -> str:
+        lacks = (
+            f"{self.handler} neither declares nor creates it"
+            if self.why is None
+            else f"on_recover_window of {self.handler} {self.why}"
+        )
+        return (
+            f"the {self.noun} {self.name!r} of key {self.key!r} is due, but {lacks}: declare the {self.noun}, or "
+            f"create it in on_recover_window(self, name, subject). {self.where_removed(self.name)}. The state is "
+            "unchanged"
         )
 
     @staticmethod
@@ -480,6 +518,7 @@ class CodecError(AmadouError):
     """A type has no codec, or a value cannot be encoded or decoded."""
 
 
+@error_class
 class UnsupportedTypeError(CodecError):
     """amadou has no codec for a type.
 
@@ -488,14 +527,16 @@ class UnsupportedTypeError(CodecError):
     :param setting: the spec's setting for a custom codec, such as ``codec``; `None` if a custom codec cannot help
     """
 
-    def __init__(self, type_: Any, why: str, setting: str | None = None) -> None:
-        self.type = type_
-        self.why = why
-        self.setting = setting
-        instead = "" if setting is None else f", or set {setting}= on the spec"
-        super().__init__(f"the type {_type_name(type_)} is not supported: {why}{instead}")
+    type: Any = attrs.field(alias="type_")
+    why: str
+    setting: str | None = None
+
+    def _message(self) -> str:
+        instead = "" if self.setting is None else f", or set {self.setting}= on the spec"
+        return f"the type {_type_name(self.type)} is not supported: {self.why}{instead}"
 
 
+@error_class
 class EncodeError(CodecError):
     """A value does not fit the type of its spec, port or event.
 
@@ -506,19 +547,21 @@ class EncodeError(CodecError):
     :param key: the subject's key, or ``None``
     """
 
-    def __init__(self, value: Any, type_: Any, why: str = "", spec: str | None = None, key: Any = None) -> None:
-        self.value = value
-        self.type = type_
-        self.why = why
-        self.spec = spec
-        self.key = key
-        where = "" if spec is None else f"{spec}: "
-        reason = f": {why}" if why else ""
-        super().__init__(
-            f"{where}cannot store {shown_value(value, _LIMIT)} ({type(value).__name__}) as {_type_name(type_)}{reason}"
+    value: Any
+    type: Any = attrs.field(alias="type_")
+    why: str = ""
+    spec: str | None = None
+    key: Any = None
+
+    def _message(self) -> str:
+        where = "" if self.spec is None else f"{self.spec}: "
+        reason = f": {self.why}" if self.why else ""
+        return (
+            f"{where}cannot store {_shown(self.value)} ({type(self.value).__name__}) as {_type_name(self.type)}{reason}"
         )
 
 
+@error_class
 class StateDecodeError(CodecError):
     """Stored state does not fit its spec. The state is unchanged (`semantics.md` 17).
 
@@ -533,27 +576,25 @@ class StateDecodeError(CodecError):
     :param advice: the way to fix the mismatch, as an imperative that starts with a lower-case letter
     """
 
-    def __init__(
-        self,
-        stored: Any,
-        type_: Any,
-        why: str = "",
-        spec: str | None = None,
-        key: Any = None,
-        advice: str = "use a type or a migrate= that can read the state",
-    ) -> None:
-        self.stored = stored
-        self.type = type_
-        self.why = why
-        self.spec = spec
-        self.key = key
-        where = "" if spec is None else f"state {spec!r} of key {shown_value(key)}: "
-        reason = f": {why}" if why else ""
-        self.mismatch = f"found {shown_value(stored, _LIMIT)}, expected {_type_name(type_)}{reason}"
-        self.advice = advice
-        super().__init__(f"{where}{self.mismatch}. The state is unchanged. To continue, {advice}")
+    stored: Any
+    type: Any = attrs.field(alias="type_")
+    why: str = ""
+    spec: str | None = None
+    key: Any = None
+    advice: str = "use a type or a migrate= that can read the state"
+
+    @property
+    def mismatch(self) -> str:
+        """The stored and the expected type."""
+        reason = f": {self.why}" if self.why else ""
+        return f"found {_shown(self.stored)}, expected {_type_name(self.type)}{reason}"
+
+    def _message(self) -> str:
+        where = "" if self.spec is None else f"state {self.spec!r} of key {shown_value(self.key)}: "
+        return f"{where}{self.mismatch}. The state is unchanged. To continue, {self.advice}"
 
 
+@error_class
 class PortError(AmadouError):
     """A port has no sink, or does not exist.
 
@@ -561,11 +602,12 @@ class PortError(AmadouError):
     :param ports: the names of the ports that have a sink
     """
 
-    def __init__(self, port: str, ports: tuple[str, ...]) -> None:
-        self.port = port
-        self.ports = ports
-        known = ", ".join(ports) or "none"
-        super().__init__(f"no sink for the port {port!r} (ports with a sink: {known}): correct the name, or add a sink")
+    port: str
+    ports: tuple[str, ...]
+
+    def _message(self) -> str:
+        known = ", ".join(self.ports) or "none"
+        return f"no sink for the port {self.port!r} (ports with a sink: {known}): correct the name, or add a sink"
 
 
 class SourceError(AmadouError):
@@ -576,6 +618,7 @@ class SinkError(AmadouError):
     """A sink has an invalid setting, or cannot be written to."""
 
 
+@error_class
 class PluginError(AmadouError):
     """A plugin cannot be loaded, or failed.
 
@@ -584,14 +627,16 @@ class PluginError(AmadouError):
     :param hook: the hook that failed; `None` if the plugin cannot be loaded
     """
 
-    def __init__(self, plugin: str, why: str, hook: str | None = None) -> None:
-        self.plugin = plugin
-        self.why = why
-        self.hook = hook
-        outcome = "cannot be loaded" if hook is None else f"failed in {hook}"
-        super().__init__(f"the plugin {plugin} {outcome}: {why}")
+    plugin: str
+    why: str
+    hook: str | None = None
+
+    def _message(self) -> str:
+        outcome = "cannot be loaded" if self.hook is None else f"failed in {self.hook}"
+        return f"the plugin {self.plugin} {outcome}: {self.why}"
 
 
+@error_class
 class CheckpointError(AmadouError):
     """A checkpoint cannot be used for this job.
 
@@ -599,12 +644,14 @@ class CheckpointError(AmadouError):
     :param message: the mistake, and how to fix it
     """
 
-    def __init__(self, checkpoint: str, message: str) -> None:
-        self.checkpoint = checkpoint
-        self.message = message
-        super().__init__(f"checkpoint {checkpoint}: {message}")
+    checkpoint: str
+    message: str
+
+    def _message(self) -> str:
+        return f"checkpoint {self.checkpoint}: {self.message}"
 
 
+@error_class
 class SavepointError(AmadouError):
     """A savepoint cannot be read or written, or cannot be used for this job.
 
@@ -612,10 +659,11 @@ class SavepointError(AmadouError):
     :param message: the mistake, and how to fix it
     """
 
-    def __init__(self, savepoint: str, message: str) -> None:
-        self.savepoint = savepoint
-        self.message = message
-        super().__init__(f"savepoint {savepoint}: {message}")
+    savepoint: str
+    message: str
+
+    def _message(self) -> str:
+        return f"savepoint {self.savepoint}: {self.message}"
 
 
 class ProjectError(AmadouError):
@@ -628,6 +676,7 @@ class PlatformError(AmadouError):
     """
 
 
+@error_class
 class TooManyDeadLettersError(AmadouError):
     """More callbacks failed than the job's `max_dead_letters` allows. The batch is not committed.
 
@@ -639,33 +688,28 @@ class TooManyDeadLettersError(AmadouError):
     :param calls: number of the callback's calls
     """
 
-    def __init__(
-        self,
-        letters: int,
-        bound: float,
-        failures: tuple[str, ...],
-        callback: str | None = None,
-        failed: int = 0,
-        calls: int = 0,
-    ) -> None:
-        self.letters = letters
-        self.bound = bound
-        self.failures = failures
-        self.callback = callback
-        self.failed = failed
-        self.calls = calls
+    letters: int
+    bound: float
+    failures: tuple[str, ...]
+    callback: str | None = None
+    failed: int = 0
+    calls: int = 0
+
+    def _message(self) -> str:
         message = (
-            f"dead letters: {letters:,}, more than max_dead_letters={bound:,}"
-            if callback is None
-            else f"{failed:,} of {calls:,} calls of {callback} failed, more than max_dead_letters={bound}"
+            f"dead letters: {self.letters:,}, more than max_dead_letters={self.bound:,}"
+            if self.callback is None
+            else f"{self.failed:,} of {self.calls:,} calls of {self.callback} failed, more than "
+            f"max_dead_letters={self.bound}"
         )
-        lines = "".join(f"\n  {failure}" for failure in failures)
-        super().__init__(
+        lines = "".join(f"\n  {failure}" for failure in self.failures)
+        return (
             f"{message}. This batch is not committed: fix the failures and run the job again, or increase "
             f"max_dead_letters. The most frequent failures:{lines}"
         )
 
 
+@error_class
 class TooManyHeldError(AmadouError):
     """More events are held while a source is down than `DependsOn(max_held=…)` allows. The batch is not committed.
 
@@ -675,18 +719,20 @@ class TooManyHeldError(AmadouError):
     :param max_held: the maximum number of held events
     """
 
-    def __init__(self, source: str, on: str, held: int, max_held: int) -> None:
-        self.source = source
-        self.on = on
-        self.held = held
-        self.max_held = max_held
-        super().__init__(
-            f"{held:,} events from source {source!r} are held, more than max_held={max_held:,} in "
-            f"DependsOn({source!r}, on={on!r}). No event is lost. Increase max_held, and run the job again with the "
-            f"same checkpoint. The held events are processed when {on!r} has caught up"
+    source: str
+    on: str
+    held: int
+    max_held: int
+
+    def _message(self) -> str:
+        return (
+            f"{self.held:,} events from source {self.source!r} are held, more than max_held={self.max_held:,} in "
+            f"DependsOn({self.source!r}, on={self.on!r}). No event is lost. Increase max_held, and run the job again "
+            f"with the same checkpoint. The held events are processed when {self.on!r} has caught up"
         )
 
 
+@error_class
 class EngineDifferenceError(AmadouError):
     """A test run on both engines had different results.
 
@@ -696,17 +742,20 @@ class EngineDifferenceError(AmadouError):
     :param where: the position of the first entry that differs, and the number of entries on each engine
     """
 
-    def __init__(self, what: str, embedded: str, spark: str, where: str = "") -> None:
-        self.what = what
-        self.embedded = embedded
-        self.spark = spark
-        self.where = where
-        super().__init__(
-            f"the engines differ in the {what} of a batch{where}:\n  embedded  {embedded}\n  spark     {spark}\n"
-            "Check that the handler is deterministic: it must not read the clock, use randomness or depend on set order"
+    what: str
+    embedded: str
+    spark: str
+    where: str = ""
+
+    def _message(self) -> str:
+        return (
+            f"the engines differ in the {self.what} of a batch{self.where}:\n  embedded  {self.embedded}\n  spark     "
+            f"{self.spark}\nCheck that the handler is deterministic: it must not read the clock, use randomness or "
+            "depend on set order"
         )
 
 
+@error_class
 class VectorizedPathError(AmadouError):
     """In a test run, the vectorised and the per-event path of a component or of `key_event` had different results for a
     batch. The per-event path is the reference. This is a bug in amadou or in the component.
@@ -719,16 +768,17 @@ class VectorizedPathError(AmadouError):
         only the vectorised path failed
     """
 
-    def __init__(self, name: str, what: str, vectorized: str, per_event: str, where: str = "") -> None:
-        self.name = name
-        self.what = what
-        self.vectorized = vectorized
-        self.per_event = per_event
-        self.where = where
-        super().__init__(
-            f"the vectorised path of {name}, used when the job runs, and the per-event path differ in the {what} of a "
-            f"batch{where}:\n  vectorised  {vectorized}\n  per event   {per_event}\n"
-            "This is a bug in amadou or in the component: please report it"
+    name: str
+    what: str
+    vectorized: str
+    per_event: str
+    where: str = ""
+
+    def _message(self) -> str:
+        return (
+            f"the vectorised path of {self.name}, used when the job runs, and the per-event path differ in the "
+            f"{self.what} of a batch{self.where}:\n  vectorised  {self.vectorized}\n  per event   "
+            f"{self.per_event}\nThis is a bug in amadou or in the component: please report it"
         )
 
 

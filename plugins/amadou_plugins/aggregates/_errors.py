@@ -1,9 +1,10 @@
 from typing import Any
 
-from amadou import AmadouError
+from amadou.errors import AmadouError, error_class
 from amadou.text import shown_value
 
 
+@error_class
 class AggregateError(AmadouError):
     """An aggregate cannot be created, or an operation on an aggregate failed.
 
@@ -11,10 +12,11 @@ class AggregateError(AmadouError):
     :param why: the problem, and advice
     """
 
-    def __init__(self, aggregate: str, why: str) -> None:
-        self.aggregate = aggregate
-        self.why = why
-        super().__init__(f"{aggregate} {why}")
+    aggregate: str
+    why: str
+
+    def _message(self) -> str:
+        return f"{self.aggregate} {self.why}"
 
 
 class NotAnAggregateError(AggregateError, TypeError):

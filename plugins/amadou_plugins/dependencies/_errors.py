@@ -1,6 +1,6 @@
 from typing import Any
 
-from amadou import AmadouError
+from amadou.errors import AmadouError, error_class
 
 
 class DependencyError(AmadouError):
@@ -9,6 +9,7 @@ class DependencyError(AmadouError):
     """
 
 
+@error_class
 class MarkerError(DependencyError, ValueError):
     """Two markers cannot be compared or subtracted.
 
@@ -17,11 +18,12 @@ class MarkerError(DependencyError, ValueError):
     :param other: second marker
     """
 
-    def __init__(self, dependency: str, marker: Any, other: Any) -> None:
-        self.dependency = dependency
-        self.marker = marker
-        self.other = other
-        super().__init__(
-            f"{dependency}: the markers {marker!r} and {other!r} cannot be compared: pass markers of the same "
-            "type to heartbeat and check_pulse, or give the dependency a downtime_check and a recovery_check"
+    dependency: str
+    marker: Any
+    other: Any
+
+    def _message(self) -> str:
+        return (
+            f"{self.dependency}: the markers {self.marker!r} and {self.other!r} cannot be compared: pass markers of "
+            "the same type to heartbeat and check_pulse, or give the dependency a downtime_check and a recovery_check"
         )

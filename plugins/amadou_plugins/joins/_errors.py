@@ -1,6 +1,7 @@
-from amadou import AmadouError
+from amadou.errors import AmadouError, error_class
 
 
+@error_class
 class JoinSourceError(AmadouError):
     """A join received an event that is neither from its left source nor from its right source.
 
@@ -9,13 +10,15 @@ class JoinSourceError(AmadouError):
     :param expected: names of the left and the right source
     """
 
-    def __init__(self, join: str, source: str | None, expected: tuple[str, str]) -> None:
-        self.join = join
-        self.source = source
-        self.expected = expected
-        left, right = expected
-        why = f"an event from the source {source!r}, but accepts only events from {left!r} (left) and {right!r} (right)"
+    join: str
+    source: str | None
+    expected: tuple[str, str]
+
+    def _message(self) -> str:
+        left, right = self.expected
+        only = f"accepts only events from {left!r} (left) and {right!r} (right)"
+        why = f"an event from the source {self.source!r}, but {only}"
         advice = "add only events from these two sources, or correct left= and right="
-        if source is None:
+        if self.source is None:
             why, advice = "an event outside on_event", "add events only in on_event"
-        super().__init__(f"the join {join!r} received {why}: {advice}")
+        return f"the join {self.join!r} received {why}: {advice}"

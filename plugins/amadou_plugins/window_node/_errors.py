@@ -1,8 +1,9 @@
 """The error for messages that the window node cannot process."""
 
-from amadou import AmadouError
+from amadou.errors import AmadouError, error_class
 
 
+@error_class
 class MessageError(AmadouError):
     """The window node cannot process a message. The node replies with this error, and does not change any window.
 
@@ -10,7 +11,8 @@ class MessageError(AmadouError):
     :param text: explanation of the error, for people
     """
 
-    def __init__(self, code: str, text: str) -> None:
-        self.code = code
-        self.text = text
-        super().__init__(f"{code}: {text}")
+    code: str
+    text: str
+
+    def _message(self) -> str:
+        return f"{self.code}: {self.text}"

@@ -1,8 +1,9 @@
 from datetime import datetime
 
-from amadou import AmadouError
+from amadou.errors import AmadouError, error_class
 
 
+@error_class
 class WindowEventError(AmadouError):
     """A window cannot accept an event.
 
@@ -11,8 +12,9 @@ class WindowEventError(AmadouError):
     :param why: the problem, and advice
     """
 
-    def __init__(self, window: str, timestamp: datetime, why: str) -> None:
-        self.window = window
-        self.timestamp = timestamp
-        self.why = why
-        super().__init__(f"the window {window!r} cannot accept the event at {timestamp.isoformat()}: {why}")
+    window: str
+    timestamp: datetime
+    why: str
+
+    def _message(self) -> str:
+        return f"the window {self.window!r} cannot accept the event at {self.timestamp.isoformat()}: {self.why}"

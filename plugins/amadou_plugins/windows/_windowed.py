@@ -10,7 +10,7 @@ import orjson
 
 from amadou import Filtered, Job, Key, KeyedEvent, SinkSpec, Subject
 from amadou.components import VectorizedHandler
-from amadou.errors import AmadouError, SpecError
+from amadou.errors import AmadouError, SpecError, error_class
 from amadou.event_time import from_text
 from amadou_plugins.windows._base import Window, WindowSpec
 
@@ -18,6 +18,7 @@ Reading: TypeAlias = str | Sequence[str] | Callable[[Any], Any]
 """A field name, a list of field names (read as a tuple), or a function of the record."""
 
 
+@error_class
 class RecordError(AmadouError):
     """A `windowed` handler cannot read a record: a field is missing, the timestamp is invalid, or the record is not a
     JSON object.
@@ -26,10 +27,11 @@ class RecordError(AmadouError):
     :param why: the problem with the record
     """
 
-    def __init__(self, what: str, why: str) -> None:
-        self.what = what
-        self.why = why
-        super().__init__(f"the {what} cannot be read: {why}")
+    what: str
+    why: str
+
+    def _message(self) -> str:
+        return f"the {self.what} cannot be read: {self.why}"
 
 
 # A named tuple, like `KeyedEvent`, because one is created for every result.

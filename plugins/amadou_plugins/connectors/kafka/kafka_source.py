@@ -10,7 +10,7 @@ import attrs
 from typing_extensions import NamedTuple, TypeVar
 
 from amadou import Param
-from amadou.errors import AmadouError, SourceError
+from amadou.errors import AmadouError, SourceError, error_class
 from amadou.event_time import from_millis
 from amadou.plugins import PartitionOffset, Source
 from amadou_plugins.connectors._settings import check_count
@@ -45,6 +45,7 @@ _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
 """This process's consumers, by their settings. They are cached because connections are costly."""
 
 
+@error_class
 class KafkaTimestampError(AmadouError):
     """A Kafka record has no timestamp, or its timestamp does not fit into a `datetime`.
 
@@ -54,18 +55,23 @@ class KafkaTimestampError(AmadouError):
     :param millis: timestamp of the record in milliseconds since 1970; `None` if there is no timestamp
     """
 
-    def __init__(self, topic: str, partition: int, offset: int, millis: int | None) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.millis = millis
-        found = "no timestamp" if millis is None else f"the timestamp {millis} ms, which is after the year 9999"
-        super().__init__(
-            f"the record at offset {offset} in partition {partition} of topic {topic!r} has {found}: read the event's "
-            "time from the record's value, or write the record with a timestamp in milliseconds since 1970"
+    topic: str
+    partition: int
+    offset: int
+    millis: int | None
+
+    def _message(self) -> str:
+        found = (
+            "no timestamp" if self.millis is None else f"the timestamp {self.millis} ms, which is after the year 9999"
+        )
+        return (
+            f"the record at offset {self.offset} in partition {self.partition} of topic {self.topic!r} has {found}: "
+            "read the event's time from the record's value, or write the record with a timestamp in milliseconds "
+            "since 1970"
         )
 
 
+@error_class
 class KafkaHeadersError(AmadouError):
     """A Kafka record has a header whose name is not valid UTF-8, so confluent-kafka cannot read the record's headers.
 
@@ -74,14 +80,15 @@ class KafkaHeadersError(AmadouError):
     :param offset: offset of the record
     """
 
-    def __init__(self, topic: str, partition: int, offset: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        super().__init__(
-            f"the record at offset {offset} in partition {partition} of topic {topic!r} has a header whose name is not "
-            "UTF-8, so its headers cannot be read: write the record with other names, or read what you need from its "
-            "value"
+    topic: str
+    partition: int
+    offset: int
+
+    def _message(self) -> str:
+        return (
+            f"the record at offset {self.offset} in partition {self.partition} of topic {self.topic!r} has a header "
+            "whose name is not UTF-8, so its headers cannot be read: write the record with other names, or read what "
+            "you need from its value"
         )
 
 
