@@ -305,6 +305,21 @@ def test_a_row_that_cannot_be_imported_is_an_error(
     assert problem in " ".join(ran.output.split())
 
 
+def test_a_parquet_file_with_a_binary_key_cannot_be_imported(
+    savepoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    monkeypatch.chdir(tmp_path)
+    rows = [{"key": b"x", "key_is_text": True, "spec": "counts", "value": "1"}]
+    pa.parquet.write_table(pa.Table.from_pylist(rows), "rows.parquet")
+    ran = amadou("state", "import", "rows.parquet", "new", "--into", "saved")
+    assert (ran.exit_code, "Traceback" in ran.output) == (1, False)
+    assert isinstance(ran.exception, SystemExit)
+    assert "row 1 cannot be imported" in " ".join(ran.output.split())
+
+
 def with_clock(**changes: Any) -> Callable[[Manifest], Manifest]:
     def change(manifest: Manifest) -> Manifest:
         return attrs.evolve(manifest, clock={**manifest.clock, "watermark": {**manifest.clock["watermark"], **changes}})

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amadou import Key
+from amadou.engine import pack
 from amadou.errors import StateDecodeError
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.store.packed_group import PackedGroup, joined, packed_group
@@ -60,3 +61,10 @@ def test_the_error_for_state_of_another_release_says_which_release_reads_it() ->
 
 def stored_and_read(group: KeyGroup) -> KeyGroup:
     return KeyGroup(PackedGroup(packed_group(group)))
+
+
+def test_a_damaged_structure_of_a_component_is_an_error() -> None:
+    group = KeyGroup(PackedGroup(None))
+    with pytest.raises(StateDecodeError, match=r"a structure is damaged .* use a savepoint from before the damage"):
+        group.take_structures({"sums": [pack({"kind": "TumblingWindow"})]})
+    assert not group.structures

@@ -1,6 +1,7 @@
 """The state of a key group while a batch is processed."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -8,10 +9,11 @@ from typing import Any, Final, Literal, NamedTuple
 from amadou import Key, KeyedEvent
 from amadou.components import Component, KeyGroupState
 from amadou.engine import Envelope, StateTable, Timers, pack, unpack
-from amadou.errors import SpecError
+from amadou.errors import SpecError, StateDecodeError
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.stored import GroupChanges, StoredGroup
-from amadou_runtime.jobs.state_schema import misfits, not_a_component
+from amadou_runtime.formats.documents import UNREADABLE
+from amadou_runtime.jobs.state_schema import check_structures, misfits, not_a_component
 
 OTHER_RELEASE: Final = "use the release of amadou that stored the state, or start with a new checkpoint directory"
 
@@ -180,6 +182,16 @@ class KeyGroup:
                 table.packed[key] = pack(Envelope(component.version, False, value) if component.version else value)
                 table.next_timers[key] = next_timer
 
+    def take_structures(self, stored: Mapping[str, list[bytes]]) -> None:
+        """Take over the structures that are stored with the group.
+
+        :raises StateDecodeError: one of them is damaged
+        """
+        for packed in stored.values():
+            for each in packed:
+                _check_structure(each)
+        self.structures |= stored
+
     def take(self, component: Component, key: Key | None = None) -> None:
         """Check that a component can read the state stored under its name, and record the component's structure.
         The run checked declared components when it started. For other components, only the structures stored with
@@ -246,3 +258,12 @@ class KeyGroup:
         yield from self.timers.plain.values()
         yield from self.timers.tagged.values()
         yield from (group_state.keys for group_state in self.group_states.values())
+
+
+@lru_cache(1000)
+def _check_structure(packed: bytes) -> None:
+    try:
+        check_structures([unpack(packed)])
+    except UNREADABLE as error:
+        why = f"a structure is damaged ({type(error).__name__}: {error})"
+        raise StateDecodeError(packed, dict, why, advice="use a savepoint from before the damage") from error

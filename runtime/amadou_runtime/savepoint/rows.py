@@ -128,6 +128,7 @@ class Importer:
             for number, row in enumerate(rows, 1):
                 try:
                     group = key_group(self._change(row).key, self._groups)
+                    text = json.dumps(row)
                 except (NotReadableError, AmadouError, TypeError, ValueError, ArithmeticError, LookupError) as error:
                     raise RowError(f"row {number} cannot be imported: {error}") from error
                 except RecursionError as error:
@@ -136,7 +137,7 @@ class Importer:
                 if part not in files:
                     paths[part] = directory / str(part)
                     files[part] = stack.enter_context(paths[part].open("w", encoding="utf-8"))
-                files[part].write(f"{group} {number} {json.dumps(row)}\n")
+                files[part].write(f"{group} {number} {text}\n")
         return paths
 
     def _part(self, group: int) -> int:

@@ -52,9 +52,9 @@ class GroupByKey:
         """The loaded keys that watched a reference before the batch, by name of the state."""
         self._before = Figures()
         meta = self._meta = GroupMeta.unpack(self._stored_meta)
-        for slot in meta.slots:
-            if slot.structures:
-                group.structures[slot.name] = [meta.structures[at] for at in slot.structures]
+        group.take_structures(
+            {slot.name: [meta.structures[at] for at in slot.structures] for slot in meta.slots if slot.structures}
+        )
         if meta.epoch != self._entries.epoch:
             group.lost = {slot.name: slot.keys for slot in meta.slots if slot.in_memory and slot.keys}
             meta.lose_in_memory(self._entries.epoch)

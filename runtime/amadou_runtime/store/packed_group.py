@@ -80,7 +80,7 @@ class PackedGroup:
             why = f"this release reads only version {_VERSION} of a key group's state"
             raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
         tables, alone, shared, tagged, group_states, in_memory, held, (structures, places) = rest
-        group.structures |= {name: [structures[place] for place in at] for name, at in places.items()}
+        group.take_structures({name: [structures[place] for place in at] for name, at in places.items()})
         stored_by, keys = in_memory or (group.run, {})
         if packed_in_memory is not None and group.run in (None, stored_by):
             group.run, group.in_memory = stored_by, frozenset(keys)
