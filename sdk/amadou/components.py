@@ -5,7 +5,7 @@ use only these names and those of `amadou`.
 """
 
 from amadou._components.component import Component, ComponentCallbacks, Invoke
-from amadou._components.component_state import ComponentState, KeyGroupState
+from amadou._components.component_state import ComponentState, KeyGroupState, Plain
 from amadou._handler.event import in_key_order
 from amadou._handler.event_columns import EventColumns
 from amadou._handler.handler import check_ran
@@ -19,6 +19,7 @@ __all__ = [
     "EventColumns",
     "Invoke",
     "KeyGroupState",
+    "Plain",
     "VectorizedHandler",
     "check_ran",
     "copied",

@@ -3,7 +3,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from amadou import KeyedEvent
-from amadou.components import EventColumns
+from amadou.components import EventColumns, Plain
 from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._kinds import are_alike
 from amadou_plugins.aggregates._shown import settings, shown_aggregate
@@ -124,7 +124,7 @@ class Aggregate(ABC, Generic[A, R]):
     # layout.
 
     @property
-    def layout(self) -> Any:
+    def layout(self) -> Plain:
         """Name of a column's layout or, for a mapping of aggregates, a dict of layouts by name; `None` if a column is a
         list of accumulators.
         """

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from amadou import KeyedEvent
-from amadou.components import EventColumns
+from amadou.components import EventColumns, Plain
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError, NotAnAggregateError
 from amadou_plugins.aggregates._foreign import Foreign, missing_methods
@@ -194,7 +194,7 @@ class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
     # A column is a dict with one column per name: msgpack encodes such a dict twice as fast as a list of dicts.
 
     @property
-    def layout(self) -> Any:
+    def layout(self) -> Plain:
         return {name: part.layout for name, part in self.aggregates.items()}
 
     def column(self, accumulators: Iterable[Accumulators]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypedDict, overlo
 from typing_extensions import NamedTuple, TypeVar
 
 from amadou import Key, KeyedEvent, Subject
-from amadou.components import ComponentState, EventColumns, Invoke, check_ran, copied, copied_if_possible
+from amadou.components import ComponentState, EventColumns, Invoke, Plain, check_ran, copied, copied_if_possible
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, from_micros
 from amadou_plugins._calling import CallingComponent, H, OnLate, X, latest, micros_of
@@ -562,7 +562,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         ]
 
     @property
-    def layout(self) -> Any:
+    def layout(self) -> Plain:
         return [self.version, self._kept.layout, self._kept.names if isinstance(self._kept, ByTurns) else None]
 
     def _accumulators(self, layout: Any, column: Any, keys: Sequence[Key]) -> list[Any]:

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import count, takewhile
 from math import gcd
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from typing_extensions import Unpack
 
 from amadou import Key, KeyedEvent, Subject
-from amadou.components import EventColumns, Invoke, KeyGroupState, in_key_order
+from amadou.components import EventColumns, Invoke, KeyGroupState, Plain, in_key_order
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, from_micros, to_micros
 from amadou_plugins._calling import direct, earliest, latest, micros_of
@@ -32,6 +32,11 @@ from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 _FIRST, _LAST = range(2, 4)
 MOST_PANES: Final = 10_000
 """Maximum number of panes per window. Assembling a window from more panes would take longer than all other work."""
+
+_Panes: TypeAlias = dict[int, list[Any]]
+"""The windows of a key group as columns, by the start of the pane: ``[keys, event counts, times of the oldest events,
+times of the newest events, column of accumulators]``.
+"""
 
 
 class HoppingWindow(WindowSpec[V_co]):
@@ -168,12 +173,10 @@ class HoppingWindow(WindowSpec[V_co]):
     def is_vectorized(self) -> bool:
         return self._is_plain and self._hop <= self._size
 
-    # A key group's windows are stored as columns:
-    # `{pane: [keys, event counts, times of the oldest events, times of the newest events, column of accumulators]}`.
     # All windows that start before the next window to be closed are already closed.
 
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
-        panes: dict[int, list[Any]] = {}
+        panes: _Panes = {}
         for key, (before, kept) in values.items():
             if before is not None:
                 return None
@@ -202,11 +205,11 @@ class HoppingWindow(WindowSpec[V_co]):
             events = self._on_time(subject, events, first)
             if not events:
                 return
-        panes: dict[int, list[Any]] = group_state.value or {}
+        panes: _Panes = group_state.value or {}
         self._add_to_panes(panes, events)
         self._store(group_state, panes, closed)
 
-    def _add_to_panes(self, panes: dict[int, list[Any]], events: EventColumns) -> None:
+    def _add_to_panes(self, panes: _Panes, events: EventColumns) -> None:
         offset, length = self._offset, self._pane
         places = [micros - (micros - offset) % length for micros in events.micros]
         turns = self._turns(panes, events, places) if isinstance(self._kept, ByTurns) else {}
@@ -227,7 +230,7 @@ class HoppingWindow(WindowSpec[V_co]):
         self._check_columns(panes)
 
     def _with_keys(
-        self, panes: dict[int, list[Any]], pane: int, keys: list[Key]
+        self, panes: _Panes, pane: int, keys: list[Key]
     ) -> tuple[tuple[list[Key], list[int], list[int], list[int], Any], list[int]]:
         """Add keys to a pane that do not have events in it yet. Return the pane's columns, and the positions of the
         keys.
@@ -243,7 +246,7 @@ class HoppingWindow(WindowSpec[V_co]):
         panes[pane] = [known, numbers, firsts, lasts, column]
         return (known, numbers, firsts, lasts, column), at
 
-    def _check_columns(self, panes: dict[int, list[Any]]) -> None:
+    def _check_columns(self, panes: _Panes) -> None:
         if self._has_parts and not self._kept.are_alike([columns[-1] for columns in panes.values()]):
             self._check_kinds(panes)
 
@@ -251,13 +254,13 @@ class HoppingWindow(WindowSpec[V_co]):
     def is_combinable(self) -> bool:
         return self.is_vectorized and self._kept.mergeable and not self._kept.ordered
 
-    def combine(self, events: EventColumns) -> Any:
-        panes: dict[int, list[Any]] = {}
+    def combine(self, events: EventColumns) -> Plain:
+        panes: _Panes = {}
         self._add_to_panes(panes, events)
         return panes
 
     def add_combined(self, subject: Subject, group_state: KeyGroupState, combined: Any) -> int:
-        panes: dict[int, list[Any]] = group_state.value or {}
+        panes: _Panes = group_state.value or {}
         for pane, (others, *counts, other) in combined.items():
             if pane not in panes:
                 panes[pane] = [others, *counts, other]
@@ -272,7 +275,7 @@ class HoppingWindow(WindowSpec[V_co]):
         self._store(group_state, panes, self._closed(subject.watermark_micros, None, self._size))
         return sum(sum(numbers) for _, numbers, *_ in combined.values())
 
-    def divide_combined(self, combined: Any) -> Iterator[tuple[Key, Any, int]]:
+    def divide_combined(self, combined: Any) -> Iterator[tuple[Key, Plain, int]]:
         found: dict[Key, dict[int, list[Any]]] = {}
         for pane, (keys, numbers, firsts, lasts, column) in combined.items():
             accumulators = self._kept.accumulators(column)
@@ -309,7 +312,7 @@ class HoppingWindow(WindowSpec[V_co]):
             if different(kind, other) is not None and self._share(pane, place):
                 raise AggregateError(repr(self._kept), f"cannot merge {kind} with {other}")
 
-    def _turns(self, panes: dict[int, list[Any]], events: EventColumns, places: list[int]) -> dict[int, list[int]]:
+    def _turns(self, panes: _Panes, events: EventColumns, places: list[int]) -> dict[int, list[int]]:
         """Return the turn number of each event, by pane and in the order of the events; see `ByTurns`.
 
         :param places: the pane of each event
@@ -371,7 +374,7 @@ class HoppingWindow(WindowSpec[V_co]):
             self._kept.merge_each(joined, at, column)
         return keys, firsts, lasts, joined
 
-    def _check_kinds(self, panes: dict[int, list[Any]]) -> None:
+    def _check_kinds(self, panes: _Panes) -> None:
         """Reject events whose values differ in kind from other values in the same window; see `Aggregate.kind`."""
         found: dict[Key, dict[int, Any]] = {}
         for pane, (keys, *_, column) in panes.items():
@@ -387,7 +390,7 @@ class HoppingWindow(WindowSpec[V_co]):
         earlier, later = self._starts(min(pane, other), None), self._starts(max(pane, other), None)
         return later[0] <= earlier[-1]
 
-    def _store(self, group_state: KeyGroupState, panes: dict[int, list[Any]], closed: int | None) -> None:
+    def _store(self, group_state: KeyGroupState, panes: _Panes, closed: int | None) -> None:
         if not panes:
             group_state.store(None, None, ())
             return

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from amadou._components.component_state import ComponentState, KeyGroupState
+from amadou._components.component_state import ComponentState, KeyGroupState, Plain
 from amadou._handler.event import Key
 from amadou._handler.event_columns import EventColumns
 from amadou._handler.subject import Subject
@@ -78,9 +78,9 @@ class Component(StateSpec[ComponentState]):
         raise NotImplementedError
 
     @property
-    def layout(self) -> Any:
-        """The settings that determine the format of this class's `KeyGroupState`. The settings must be values that
-        msgpack supports. `from_columns` converts state with a different layout before use.
+    def layout(self) -> Plain:
+        """The settings that determine the shape of this class's `KeyGroupState`, such as the version of the
+        accumulators. `from_columns` converts state with a different layout before use.
         """
         return None
 
@@ -95,14 +95,17 @@ class Component(StateSpec[ComponentState]):
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
         """Convert per-key state to key-group state. This is the inverse of `from_columns`.
 
+        :param values: the subjects' values, as in `ComponentState.value`, by key
         :param next_timer: time of the subjects' earliest timer, in microseconds; `None` if there is no timer
         :returns: the key-group state; `None` if the per-key state cannot be converted
         """
         raise NotImplementedError
 
-    def from_columns(self, value: Any, next_timer: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
+    def from_columns(self, value: Plain, next_timer: int, layout: Plain) -> Iterator[tuple[Key, Any, int]]:
         """Yield the key, the value and the timer's time, in microseconds, for each subject in a `KeyGroupState`.
 
+        :param value: the value of the `KeyGroupState`
+        :param next_timer: the time of its earliest timer, in microseconds
         :param layout: the component's `layout` when the state was stored
         """
         raise NotImplementedError
@@ -111,6 +114,8 @@ class Component(StateSpec[ComponentState]):
         """Process events of many subjects. The effect must be the same as if the events were processed one by one in
         the given order.
 
+        :param group_state: the state to change, with `KeyGroupState.store`
+        :param events: the events, as one column for each of keys, times and values
         :param subject: the subject to pass to user functions; set its key and timestamp first
         """
         raise NotImplementedError
@@ -123,26 +128,30 @@ class Component(StateSpec[ComponentState]):
         """
         return False
 
-    def combine(self, events: EventColumns) -> Any:
+    def combine(self, events: EventColumns) -> Plain:
         """Return the combined form of events of many subjects, none of which is late.
 
-        :returns: a value that msgpack supports without extensions
+        :returns: a value of any shape: for a tumbling window, the `KeyGroupState.value` that has only these events
         """
         raise NotImplementedError
 
-    def add_combined(self, subject: Subject, group_state: KeyGroupState, combined: Any) -> int:
+    def add_combined(self, subject: Subject, group_state: KeyGroupState, combined: Plain) -> int:
         """Process events in combined form, as `add_columns` would process them.
 
+        :param combined: a result of `combine`
         :returns: the number of events
         """
         raise NotImplementedError
 
-    def divide_combined(self, combined: Any) -> Iterator[tuple[Key, Any, int]]:
-        """Yield the key, the combined form and the number of events of each subject."""
+    def divide_combined(self, combined: Plain) -> Iterator[tuple[Key, Plain, int]]:
+        """Yield the key, the combined form and the number of events of each subject.
+
+        :param combined: a result of `combine`
+        """
         raise NotImplementedError
 
-    def add_combined_for(self, subject: Subject, combined: Any) -> None:
-        """Process a subject's events in the form that `divide_combined` yielded."""
+    def add_combined_for(self, subject: Subject, combined: Plain) -> None:
+        """Process a subject's events in the form that `divide_combined` yielded for it."""
         raise NotImplementedError
 
     def on_timers(self, subject: Subject, group_state: KeyGroupState, watermark: int) -> int:

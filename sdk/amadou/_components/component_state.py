@@ -1,7 +1,7 @@
 """The state of a component: for one subject, or for all subjects of a key group."""
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amadou._engine.batch import Batch
 from amadou._handler.event import Key
@@ -12,6 +12,9 @@ from amadou._state.state_table import StateTable
 
 if TYPE_CHECKING:
     from amadou._components.component import Component
+
+Plain: TypeAlias = "bool | int | float | str | bytes | Sequence[Plain] | Mapping[Any, Plain] | None"
+"""A value that msgpack encodes without extensions."""
 
 
 class ComponentState:
@@ -61,7 +64,7 @@ class ComponentState:
     def store(self, value: Any, next_timer: int | None, *, renews: bool = True) -> None:
         """Store a value. A subject without a value has no stored state.
 
-        :param value: a value of types that msgpack supports without extensions; `None` to remove the value
+        :param value: a `Plain` value; `None` to remove the value
         :param next_timer: time at which to call `Component.on_timer`, in microseconds since 1970; `None` for no timer.
             The time must be later than the result of `Component.reached`. In `on_timer`, the time must be later than
             that of the firing timer
@@ -127,10 +130,12 @@ class KeyGroupState:
     __slots__ = ("batch_local", "keys", "layout", "next_timer", "value")
 
     def __init__(
-        self, value: Any = None, next_timer: int | None = None, keys: Collection[Key] = (), layout: Any = None
+        self, value: Any = None, next_timer: int | None = None, keys: Collection[Key] = (), layout: Plain = None
     ) -> None:
         self.value = value
-        """The value, which consists of types that msgpack supports without extensions; `None` if there is no value."""
+        """The value, which must be `Plain`; `None` if there is no value. Its shape is the component's choice: a
+        tumbling window has a `dict` of columns for each of its panes.
+        """
         self.next_timer = next_timer
         """The time of the earliest timer, in microseconds since 1970; `None` if there is no timer."""
         self.keys = keys
@@ -143,7 +148,7 @@ class KeyGroupState:
     def store(self, value: Any, next_timer: int | None, keys: Collection[Key]) -> None:
         """Store a value.
 
-        :param value: a value of types that msgpack supports without extensions; `None` to remove the value
+        :param value: a `Plain` value; `None` to remove the value
         :param next_timer: time of the earliest timer, in microseconds since 1970; must be later than the watermark
         :param keys: the keys of the subjects whose state is in the value; each counts as one pending timer
         """
