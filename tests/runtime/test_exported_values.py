@@ -25,7 +25,8 @@ from tests.runtime.exporting import (
 
 from amadou import ValueSpec
 from amadou_runtime import TestRun
-from amadou_runtime.savepoint.readable import NotReadableError, StateFormat
+from amadou_runtime.savepoint.readable import StateFormat
+from amadou_runtime.savepoint.tagged import NotReadableError
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

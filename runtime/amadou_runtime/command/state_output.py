@@ -9,7 +9,6 @@ from typing import Any
 from amadou import Job, Key
 from amadou.engine import shown_bytes
 from amadou_runtime.command.printable import printable_lines
-from amadou_runtime.savepoint.readable import time_text, to_tagged
 from amadou_runtime.savepoint.stored_keys import (
     KeySize,
     KeyState,
@@ -21,6 +20,7 @@ from amadou_runtime.savepoint.stored_keys import (
     key_state,
     keys_named,
 )
+from amadou_runtime.savepoint.tagged import time_text, to_tagged
 
 
 def _print(text: str) -> None:

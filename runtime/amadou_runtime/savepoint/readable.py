@@ -10,11 +10,9 @@ import base64
 import math
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as _Sequence
-from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
 
 import attrs
 
@@ -35,65 +33,28 @@ from amadou.datatypes import (
     shown_type,
 )
 from amadou.engine import Envelope, StoredObject, pack, unpack_stored
-from amadou.errors import AmadouError, StateDecodeError
-from amadou.event_time import MICROSECOND, from_micros, to_micros
+from amadou.errors import StateDecodeError
+from amadou.event_time import from_micros
 from amadou.text import shortened
 from amadou_runtime.formats.documents import UNREADABLE
 from amadou_runtime.jobs.state_schema import Structure
+from amadou_runtime.savepoint.tagged import (
+    FROM_JSON,
+    TO_JSON,
+    NotReadableError,
+    decoded,
+    from_tagged,
+    is_plain_key,
+    micros_of,
+    time_text,
+    to_tagged,
+)
 
 _SHOWN: Final = 200
-_LONG: Final = 1_000
-"""Number of bits above which an integer is written as text: Python limits the digits of decimal numbers."""
 _MEMBER, _CONTENT = "_type", "_value"
 """Keys with which a union stores the name of the member and its value."""
-
-
-class NotReadableError(Exception):
-    """A JSON value does not fit the type of the state. The message says why."""
-
-
-def _decoded(text: Any) -> bytes:
-    return base64.b64decode(text, validate=True)
-
-
-def _seconds(value: timedelta) -> float | int | str:
-    """Return a number of seconds, as text if no `float` is exact."""
-    micros = value // MICROSECOND
-    if micros % 1_000_000 == 0:
-        return micros // 1_000_000
-    seconds, exact = micros / 1_000_000, Decimal(micros).scaleb(-6)
-    return seconds if Decimal(str(seconds)) == exact else str(exact)
-
-
-def _duration(seconds: float | int | str) -> timedelta:
-    return timedelta(microseconds=int((Decimal(str(seconds)) * 1_000_000).to_integral_value()))
-
-
-def _to_float(value: float) -> Any:
-    return value if math.isfinite(value) else str(value)
-
-
-_TO_JSON: Final[Mapping[str, tuple[type, Callable[[Any], Any]]]] = {
-    "bytes": (bytes, lambda value: base64.b64encode(value).decode()),
-    "datetime": (datetime, datetime.isoformat),
-    "date": (date, date.isoformat),
-    "timedelta": (timedelta, _seconds),
-    "Decimal": (Decimal, str),
-    "UUID": (UUID, str),
-    "float": (float, _to_float),
-}
-"""For each type that JSON lacks: the type, and the function that converts a value to JSON."""
-_FROM_JSON: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "bytes": _decoded,
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "timedelta": _duration,
-    "Decimal": Decimal,
-    "UUID": UUID,
-    "float": float,
-}
 _ENCODED_AS: Final[Mapping[str, tuple[type, ...]]] = {
-    **{name: (type_,) for name, (type_, _) in _TO_JSON.items()},
+    **{name: (type_,) for name, (type_, _) in TO_JSON.items()},
     "float": (float, int),
     "str": (str,),
     "int": (int,),
@@ -108,63 +69,6 @@ _NOTHING: Final = Scalar("None")
 _TIME: Final = Scalar("datetime")
 _PLAIN_KEYS: Final = (*map(Scalar, ("str", "int", "float", "bool", "bytes")), _TIME, _UNKNOWN, Opaque("codec"))
 """The types of a map's keys that are not packed."""
-_CONTAINERS: Final = {"tuple": tuple, "set": set, "frozenset": frozenset}
-
-
-def to_tagged(value: Any) -> Any:
-    """Return a value of any supported type as JSON; values of types that JSON lacks get a tag."""
-    kind = type(value)
-    if kind is int and value.bit_length() > _LONG:
-        return {"$int": hex(value)}
-    if value is None or kind in (str, int, bool) or (kind is float and math.isfinite(value)):
-        return value
-    if kind is list:
-        return list(map(to_tagged, value))
-    if kind is dict:
-        return _tagged_dict(value)
-    if kind is StoredObject:
-        return {"$object": [value.type, to_tagged(value.encoded)]}
-    for name, container in _CONTAINERS.items():
-        if kind is container:
-            return {f"${name}": list(map(to_tagged, value if kind is tuple else sorted(value, key=repr)))}
-    for name, (type_, convert) in _TO_JSON.items():
-        if isinstance(value, type_):
-            return {f"${name}": convert(value)}
-    raise TypeError(f"{kind.__name__} is not a type of stored values")
-
-
-def _tagged_dict(value: dict[Any, Any]) -> dict[str, Any]:
-    if all(map(_is_plain_key, value)):
-        return {key: to_tagged(item) for key, item in value.items()}
-    return {"$map": [[to_tagged(key), to_tagged(item)] for key, item in value.items()]}
-
-
-def from_tagged(value: Any) -> Any:
-    """Return the value that `to_tagged` converted.
-
-    :raises NotReadableError: the JSON value has an unknown tag, or the content does not fit the tag
-    """
-    if isinstance(value, list):
-        return [from_tagged(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    tag = next(iter(value), "")
-    if len(value) != 1 or not tag.startswith("$"):
-        return {key: from_tagged(item) for key, item in value.items()}
-    (content,) = value.values()
-    try:
-        if tag == "$map":
-            return {from_tagged(key): from_tagged(item) for key, item in content}
-        if tag == "$object":
-            type_, encoded = content
-            return StoredObject.of(pack([type_, from_tagged(encoded)]))
-        if tag[1:] in _CONTAINERS:
-            return _CONTAINERS[tag[1:]](map(from_tagged, content))
-        if tag == "$int":
-            return int(content, 16)
-        return _FROM_JSON[tag[1:]](content)
-    except (ValueError, TypeError, KeyError, ArithmeticError, AmadouError) as error:
-        raise NotReadableError(f"{value!r} cannot be read ({type(error).__name__}: {error})") from error
 
 
 def type_to_json(type_: DataType, encoded: Any) -> Any:
@@ -268,7 +172,7 @@ def _converted(
     def part(of: DataType, item: Any) -> Any:
         return _converted(of, item, leaf, other)
 
-    if isinstance(type_, Record | Map) and isinstance(value, dict) and not all(map(_is_plain_key, value)):
+    if isinstance(type_, Record | Map) and isinstance(value, dict) and not all(map(is_plain_key, value)):
         return other(value)  # it would look like a tag, or has keys that JSON lacks
     match type_:
         case Packed() | Scalar("bytes" | "datetime" | "date" | "timedelta" | "Decimal" | "UUID" | "float"):
@@ -319,10 +223,6 @@ def _type_name(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def _is_plain_key(key: Any) -> bool:
-    return type(key) is str and not key.startswith("$")
-
-
 @attrs.frozen(repr=False)
 class _Shown:
     text: str
@@ -343,7 +243,7 @@ def _brackets(kind: str, parts: list[str]) -> str:
 def _leaf_to_json(type_: Scalar | Packed, value: Any) -> Any:
     if isinstance(type_, Packed):
         return to_tagged(unpack_stored(value) if isinstance(value, bytes) else value)
-    kind, convert = _TO_JSON[type_.name]
+    kind, convert = TO_JSON[type_.name]
     return convert(value) if isinstance(value, kind) else to_tagged(value)
 
 
@@ -353,7 +253,7 @@ def _leaf_from_json(type_: Scalar | Packed, value: Any) -> Any:
     if isinstance(value, dict) or value is None:
         return from_tagged(value)
     try:
-        return _FROM_JSON[type_.name](value)
+        return FROM_JSON[type_.name](value)
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise NotReadableError(f"{value!r} is not a {type_.name} ({error})") from error
 
@@ -389,7 +289,7 @@ class StateFormat:
         """
         value, version = row["value"], row.get("version", 0)
         if isinstance(value, dict) and value.keys() == {"$msgpack"}:
-            return _checked(_decoded(value["$msgpack"]))
+            return _checked(decoded(value["$msgpack"]))
         if type(version) is not int:
             raise NotReadableError(f"the version {version!r} is not an integer")
         return self._format(version).from_json(None if value == _NONE else value, version, row.get("written"))
@@ -548,22 +448,3 @@ def _pairs(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
         return value
     raise NotReadableError(f"the state is a map, but the value is {value!r}")
-
-
-def time_text(micros: int) -> str:
-    """Return a time in ISO format.
-
-    :param micros: the time in microseconds since 1970
-    """
-    return from_micros(micros).isoformat()
-
-
-def micros_of(text: Any) -> int:
-    """Return a time from a row, in microseconds.
-
-    :raises NotReadableError: this is not a time with a time zone
-    """
-    try:
-        return to_micros(datetime.fromisoformat(text))
-    except (ValueError, TypeError, AmadouError) as error:
-        raise NotReadableError(f"{text!r} is not a time in ISO format with a time zone") from error

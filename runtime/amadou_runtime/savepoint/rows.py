@@ -21,15 +21,7 @@ from amadou_runtime.core.keying import key_group
 from amadou_runtime.jobs.state_schema import Known, described, is_of_reference, with_structures
 from amadou_runtime.savepoint.block import Block, structures_of
 from amadou_runtime.savepoint.manifest import Manifest
-from amadou_runtime.savepoint.readable import (
-    NotReadableError,
-    StateFormat,
-    from_tagged,
-    micros_of,
-    stored_state,
-    time_text,
-    to_tagged,
-)
+from amadou_runtime.savepoint.readable import StateFormat, stored_state
 from amadou_runtime.savepoint.savepoint import (
     NO_CLOCK,
     SavedProgress,
@@ -38,6 +30,7 @@ from amadou_runtime.savepoint.savepoint import (
     progress_of,
     write_groups,
 )
+from amadou_runtime.savepoint.tagged import NotReadableError, from_tagged, micros_of, time_text, to_tagged
 from amadou_runtime.store.packed_group import PackedGroup
 
 _GROUPS = 256

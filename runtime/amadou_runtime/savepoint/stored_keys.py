@@ -17,7 +17,8 @@ from amadou.event_time import from_micros
 from amadou.text import shortened
 from amadou_runtime.jobs.state_schema import Known, shown_structure
 from amadou_runtime.savepoint.block import Block, by_subject, structures_of
-from amadou_runtime.savepoint.readable import StateFormat, to_tagged
+from amadou_runtime.savepoint.readable import StateFormat
+from amadou_runtime.savepoint.tagged import to_tagged
 
 _TEXT_LENGTH: Final = 20_000
 _MOST_SHOWN: Final = 1_000

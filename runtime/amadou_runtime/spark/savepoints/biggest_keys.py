@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn
 
 from amadou.errors import AmadouError, CheckpointError
 from amadou.text import shortened, shown_value
-from amadou_runtime.savepoint.readable import time_text
 from amadou_runtime.savepoint.stored_keys import KeySize, biggest_keys, key_sizes
+from amadou_runtime.savepoint.tagged import time_text
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 
 _KEY_LENGTH: Final = 1_000
