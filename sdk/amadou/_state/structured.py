@@ -5,17 +5,24 @@ from collections.abc import Callable
 from dataclasses import InitVar
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 from typing import Union as _Union
-from uuid import UUID
 
 from cattrs import BaseConverter, Converter
 from cattrs.errors import StructureHandlerNotFoundError
 
 from amadou._components.construction import is_needed, is_plain, made_fields, maker_of, resolved_annotations
-from amadou._connectors.codec import CONTAINERS, SEQUENCES, AnyCodec, decode_leaf, encode_leaf
-from amadou._connectors.codec import LEAVES as _PLAIN_LEAVES
+from amadou._connectors.codec import SEQUENCES, AnyCodec, decode_leaf, encode_leaf
 from amadou._state.encoding import TOO_DEEP, is_nested, nested, pack, unpack
+from amadou._state.unions import (
+    LEAVES,
+    class_of,
+    is_literal,
+    structure_literal,
+    structure_union,
+    unstructure_literal,
+    unstructure_union,
+)
 from amadou.datatypes import (
     Choice,
     DataType,
@@ -27,14 +34,12 @@ from amadou.datatypes import (
     is_bare,
     is_stored_by_value,
     parts_of,
-    union_tag,
 )
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou.fields import field_types, fields_of, has_fields, is_named_tuple, is_typed_dict, items_of
 
 T = TypeVar("T")
 
-LEAVES: Final = (*_PLAIN_LEAVES, UUID)
 _UNIONS: Final = (_Union, types.UnionType)
 
 
@@ -102,7 +107,7 @@ def _check_supported(type_: DataType, outer: Any, seen: set[str]) -> None:
             if not {type(value) for value in get_args(annotation)} <= {str, int, bool, bytes, type(None)}:
                 raise UnsupportedTypeError(outer, "the values of a Literal must be str, int, bool, bytes or None")
         case Union(members):
-            classes = [_class_of(member.python) for _, member in members if not isinstance(member, Choice)]
+            classes = [class_of(member.python) for _, member in members if not isinstance(member, Choice)]
             twice = {_name(kind) for kind in classes if classes.count(kind) > 1}
             if twice:
                 why = f"the union has more than one {', '.join(twice)}: use different classes"
@@ -144,11 +149,6 @@ def _unsupported(type_: Any, outer: Any) -> UnsupportedTypeError:
         "dict, set or tuple of these types, an attrs class, a dataclass, a named tuple or a TypedDict",
         setting="codec",
     )
-
-
-def _class_of(type_: Any) -> Any:
-    """Return the class of the values of a type."""
-    return dict if is_typed_dict(type_) else get_origin(type_) or type_
 
 
 def _name(class_: Any) -> str:
@@ -400,32 +400,6 @@ def _structure_dict(type_: Any, converter: BaseConverter) -> Callable[[Any, Any]
     return structure
 
 
-def _is_literal(type_: Any) -> bool:
-    return get_origin(type_) is Literal
-
-
-def _unstructure_literal(type_: Any) -> Callable[[Any], Any]:
-    known = {(type(value), value) for value in get_args(type_)}
-
-    def unstructure(value: Any) -> Any:
-        if (type(value), value) not in known:
-            raise EncodeError(value, type_)
-        return value
-
-    return unstructure
-
-
-def _structure_literal(type_: Any) -> Callable[[Any, Any], Any]:
-    known = {(type(value), value) for value in get_args(type_)}
-
-    def structure(encoded: Any, _: Any) -> Any:
-        if type(encoded) in (list, dict) or (type(encoded), encoded) not in known:
-            raise StateDecodeError(encoded, type_)
-        return encoded
-
-    return structure
-
-
 def _register_enum(class_: type[Enum]) -> None:
     by_value = is_stored_by_value(class_)
 
@@ -448,75 +422,6 @@ def _register_enum(class_: type[Enum]) -> None:
     _converter.register_structure_hook(class_, structure)
 
 
-class _Members:
-    """The members of a union: leaves and literals, which are stored unchanged, and others, which may need a tag."""
-
-    def __init__(self, type_: Any) -> None:
-        members = get_args(type_)
-        self.leaves = tuple(member for member in members if member in LEAVES)
-        self.literals = tuple(member for member in members if _is_literal(member))
-        self.others = tuple(member for member in members if member not in self.leaves + self.literals)
-        self.any = any(is_bare(member) and member not in CONTAINERS for member in members)
-        # An Optional does not need tags. In other unions, an encoded enum or list may look like an encoded leaf.
-        self.tagged = len(self.others) > 1 or bool(self.literals) or any(kind is not type(None) for kind in self.leaves)
-
-
-def _unstructure_union(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
-    members = _Members(type_)
-    if members.any:
-        return AnyCodec(Any).encode
-    hooks = {
-        _class_of(member): (converter.get_unstructure_hook(member), union_tag(member)) for member in members.others
-    }
-    literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
-
-    def unstructure(value: Any) -> Any:
-        for kind in type(value).__mro__:
-            if kind in hooks:
-                hook, tag = hooks[kind]
-                return {"_type": tag, "_value": hook(value)} if members.tagged else hook(value)
-            if kind in members.leaves:
-                return encode_leaf(value, kind)
-        if float in members.leaves and isinstance(value, int):
-            return encode_leaf(value, float)
-        if literals and (type(value), value) in literals:
-            return value
-        raise EncodeError(value, type_)
-
-    return unstructure
-
-
-def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
-    members = _Members(type_)
-    if members.any:
-        any_codec = AnyCodec(Any)
-        return lambda encoded, _: any_codec.decode(encoded)
-    tagged: dict[Any, Any] = {union_tag(member): member for member in members.others}
-    literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
-
-    def structure(encoded: Any, _: Any) -> Any:
-        if type(encoded) in members.leaves:
-            return encoded
-        if type(encoded) is int and float in members.leaves:  # stored when the type was still int
-            return float(encoded)
-        if type(encoded) is dict:
-            member = tagged.get(encoded.get("_type"))
-            if member is not None:
-                return converter.structure(encoded["_value"], member)
-        elif literals and type(encoded) is not list and (type(encoded), encoded) in literals:
-            return encoded
-        # An Optional, or a value stored before the union was widened: use the first member that can read the value.
-        for member in members.others:
-            try:
-                return converter.structure(encoded, member)
-            except (StateDecodeError, TypeError, ValueError, KeyError, AttributeError):
-                if not members.tagged:
-                    raise
-        raise StateDecodeError(encoded, type_)
-
-    return structure
-
-
 def _make_converter() -> Converter:
     converter = Converter(detailed_validation=False)
     for leaf in LEAVES:
@@ -532,8 +437,8 @@ def _make_converter() -> Converter:
         (_is_sequence, _unstructure_sequence, _structure_sequence),
         (_is_fixed_tuple, _unstructure_fixed_tuple, _structure_fixed_tuple),
         (lambda type_: get_origin(type_) is dict, _unstructure_dict, _structure_dict),
-        (_is_literal, _unstructure_literal, _structure_literal),
-        (lambda type_: get_origin(type_) in _UNIONS, _unstructure_union, _structure_union),
+        (is_literal, unstructure_literal, structure_literal),
+        (lambda type_: get_origin(type_) in _UNIONS, unstructure_union, structure_union),
     ]
     for applies, unstructure, structure in factories:
         converter.register_unstructure_hook_factory(applies, unstructure)
