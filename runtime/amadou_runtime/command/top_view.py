@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 from cattrs import BaseValidationError, Converter
@@ -11,18 +11,12 @@ from cattrs import BaseValidationError, Converter
 from amadou import AmadouError
 from amadou_runtime.formats.documents import exact
 
+if TYPE_CHECKING:
+    from amadou_plugins.console import StoredRun
+    from amadou_runtime.command.console_client import ConsoleClient
 
-class Documents(Protocol):
-    """Documents about a run, in the form of the console's API.
-
-    Both methods raise an `AmadouError` if the document cannot be read.
-    """
-
-    def overview(self) -> Mapping[str, Any]:
-        """Return the run's status, totals and current figures."""
-
-    def charts(self) -> Mapping[str, Any]:
-        """Return the figures of the last hour."""
+Documents: TypeAlias = "ConsoleClient | StoredRun"
+"""Where the documents about a run come from: its console, or its checkpoint."""
 
 
 @attrs.frozen

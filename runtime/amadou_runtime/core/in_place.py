@@ -1,19 +1,18 @@
 """Checks in runs that callbacks do not change values of state in place, for a sample of the calls."""
 
 from collections.abc import Callable
-from datetime import datetime
 from random import random
 from typing import Any, Final
 
 from amadou.engine import Watch
-from amadou_runtime.core.observer import Call
+from amadou_runtime.core.observer import Call, Observer
 
 _SHARE: Final = 0.1
 """Share of the calls that are checked, drawn at random: a fixed order could leave out some keys or callbacks."""
 
 
-class InPlaceObserver:
-    """Observes the callbacks of an operator; see `Observer`. A call that changes a value of state in place fails."""
+class InPlaceObserver(Observer):
+    """Lets a call fail that changes a value of state in place."""
 
     def observed(self, function: Callable[..., Any], call: Callable[..., Call]) -> Callable[..., Any]:
         def observed(*arguments: Any) -> Any:
@@ -25,11 +24,3 @@ class InPlaceObserver:
             return returned
 
         return observed
-
-    def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
-        """Do nothing."""
-
-    def not_delivered(
-        self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, encoded: Any = None
-    ) -> None:
-        """Do nothing."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from amadou import Subject
 
@@ -14,14 +14,17 @@ Call: TypeAlias = tuple[Subject, str, datetime | None, Any]
 """A call of a callback: the subject, the callback's name, and the time and value of the event or timer."""
 
 
-class Observer(Protocol):
-    """Observes the callbacks of an operator, for example to record the trace of a test run."""
+class Observer:
+    """Observes the callbacks of an operator, for example to record the trace of a test run. By default, nothing is
+    recorded.
+    """
 
     def observed(self, function: Callable[..., Any], call: Callable[..., Call]) -> Callable[..., Any]:
         """Return the callback, wrapped so that its calls are observed.
 
         :param call: function that converts the callback's arguments into a `Call`
         """
+        return function
 
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
         """Record that the last callback raised an error.

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+import attrs
+
 from amadou import Key
 
 if TYPE_CHECKING:
@@ -12,28 +14,23 @@ if TYPE_CHECKING:
     from amadou_runtime.core.operator import Operator
 
 
-class GroupChanges(Protocol):
-    """A batch's changes to a key group, in the form that the group's store expects."""
+@attrs.define(kw_only=True)
+class GroupChanges:
+    """A batch's changes to a key group. Each store has a subclass with the changes in its own form.
 
-    @property
-    def keys(self) -> int:
-        """Number of keys with state or timers after the batch."""
+    :param keys: number of keys with state or timers after the batch
+    :param pending: number of pending timers of the handler and its components after the batch
+    :param retired: the names of state that is retained but not read, because the job no longer has specs with these
+        names
+    :param has_in_memory: `True` if the group has in-memory state, which is valid only in the current run
+    :param watched: the names under which keys watch a reference
+    """
 
-    @property
-    def pending(self) -> int:
-        """Number of pending timers of the handler and its components after the batch."""
-
-    @property
-    def retired(self) -> list[str]:
-        """The names of state that is retained but not read, because the job no longer has specs with these names."""
-
-    @property
-    def has_in_memory(self) -> bool:
-        """`True` if the group has in-memory state, which is valid only in the current run."""
-
-    @property
-    def watched(self) -> list[str]:
-        """The names under which keys watch a reference."""
+    keys: int
+    pending: int
+    retired: list[str]
+    has_in_memory: bool
+    watched: list[str]
 
 
 class StoredGroup(Protocol):

@@ -3,6 +3,10 @@
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+import attrs
+
+from amadou_runtime.core.stored import GroupChanges
+
 
 class Change(NamedTuple):
     """The new content of an entry.
@@ -15,26 +19,16 @@ class Change(NamedTuple):
     time: int | None
 
 
-class EntryChanges(NamedTuple):
-    """A batch's changes to the entries of a key group, by id, and the figures of the group after the batch.
+@attrs.define(kw_only=True)
+class EntryChanges(GroupChanges):
+    """A batch's changes to the entries of a key group, by id.
 
     :param logged: the changes to the entries that survive the run
     :param in_memory: the changes to the entries that are valid only in the current run
-    :param keys: number of keys with state or timers
-    :param pending: number of pending timers of the handler and its components
-    :param retired: the names of state that is retained but not read, because the job no longer has specs with these
-        names
-    :param has_in_memory: `True` if the group has in-memory state
-    :param watched: see `GroupChanges.watched`
     """
 
     logged: dict[bytes, Change]
     in_memory: dict[bytes, Change]
-    keys: int
-    pending: int
-    retired: list[str]
-    has_in_memory: bool
-    watched: list[str]
 
 
 class Entries(Protocol):

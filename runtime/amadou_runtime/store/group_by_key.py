@@ -122,7 +122,15 @@ class GroupByKey:
         retired = [slot.name for slot in meta.slots if slot.kept and slot.keys]
         has_in_memory = any(slot.in_memory and slot.keys for slot in meta.slots)
         watched = [slot.name for slot in meta.slots if is_watching(slot.name) and slot.keys]
-        return EntryChanges(changed, changed_in_memory, meta.keys, meta.pending, retired, has_in_memory, watched)
+        return EntryChanges(
+            logged=changed,
+            in_memory=changed_in_memory,
+            keys=meta.keys,
+            pending=meta.pending,
+            retired=retired,
+            has_in_memory=has_in_memory,
+            watched=watched,
+        )
 
     def _add_tables(self, group: KeyGroup, logged: EntryRows, in_memory: EntryRows, after: Figures) -> None:
         """Add the state of keys, in the order of slots."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import attrs
 
 from amadou import Key
 from amadou.components import KeyGroupState
@@ -10,6 +12,7 @@ from amadou.engine import StateTable, Timers, is_watching, pack, unpack
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.key_group import OTHER_RELEASE, HeldChunk, HeldEvents, KeyGroup
+from amadou_runtime.core.stored import GroupChanges
 from amadou_runtime.formats.documents import UNREADABLE
 
 _VERSION = 6
@@ -17,25 +20,17 @@ _SWEEPS: Final = 8
 """Maximum number of clean-ups per `ttl`. State is removed at most an eighth of its `ttl` after it expires."""
 
 
-class PackedChanges(NamedTuple):
+@attrs.define(kw_only=True)
+class PackedChanges(GroupChanges):
     """A key group after a batch, as one value.
 
     :param packed: the value; `None` if the group is empty
     :param next_time: event time in microseconds at which the group must be processed again even if no events arrive;
         `None` if there is none
-    :param retired: the names of state that is retained but not read, because the job no longer has specs with these
-        names
-    :param has_in_memory: `True` if the group has in-memory state, which is valid only in the current run
-    :param watched: see `GroupChanges.watched`
     """
 
     packed: bytes | None
     next_time: int | None
-    keys: int
-    pending: int
-    retired: list[str]
-    has_in_memory: bool
-    watched: list[str]
 
 
 class PackedGroup:
@@ -116,8 +111,15 @@ class PackedGroup:
         packed = packed_group(group)
         retired = list(dict.fromkeys(chain(group.kept, group.kept_states)))
         watched = [name for name, table in group.tables.items() if is_watching(name) and table.packed]
-        figures = _next_time(group), _keys(group), _pending(group)
-        return PackedChanges(packed, *figures, retired, bool(group.in_memory), watched)
+        return PackedChanges(
+            packed=packed,
+            next_time=_next_time(group),
+            keys=_keys(group),
+            pending=_pending(group),
+            retired=retired,
+            has_in_memory=bool(group.in_memory),
+            watched=watched,
+        )
 
 
 def _retire(group: KeyGroup, tables: dict[str, Any], group_states: dict[str, Any]) -> None:

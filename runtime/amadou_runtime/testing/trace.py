@@ -11,7 +11,7 @@ from amadou.engine import DEAD_LETTERS, LATE_EVENTS, FeedingPort, Watch, batch_o
 from amadou.errors import AmadouError, InPlaceChangeError
 from amadou.event_time import from_micros
 from amadou.text import qualified, shown_error
-from amadou_runtime.core.observer import HELD, Call
+from amadou_runtime.core.observer import HELD, Call, Observer
 from amadou_runtime.formats.failure import shown_state
 
 DETAILED = 2000
@@ -177,7 +177,7 @@ class RawEntry(_OfEvent):
         return entry
 
 
-class Trace:
+class Trace(Observer):
     """Records the callbacks of an operator."""
 
     def __init__(self) -> None:
@@ -189,8 +189,6 @@ class Trace:
         """Number of callbacks left before a simulated crash."""
 
     def observed(self, function: Callable[..., Any], call: Callable[..., Call]) -> Callable[..., Any]:
-        """Return the callback, wrapped so that its calls are recorded in the trace; see `Observer`."""
-
         def observed(*arguments: Any) -> Any:
             subject, callback, timestamp, value = call(*arguments)
             before = self._begin(subject, callback, timestamp, value)
@@ -215,21 +213,11 @@ class Trace:
                 self.in_place = (self._raw[-1], error)
 
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
-        """Record that the last callback raised an error.
-
-        :param outputs: the outputs that remain after the failure, as pairs of port and encoded value
-        """
         self._raw[-1].outputs, self._raw[-1].error = outputs, error
 
     def not_delivered(
         self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, encoded: Any = None
     ) -> None:
-        """Record that an event was not delivered to `on_event`.
-
-        :param outcome: ``dropped`` or ``diverted`` for a late event, ``held`` for an event held by a dependency
-        :param event: key, timestamp and value
-        :param encoded: the encoded value for the port of late events, if the event is diverted
-        """
         outputs = [] if encoded is None else [(LATE_EVENTS, encoded)]
         key, timestamp, value = event
         self._raw.append(RawEntry(outcome, key, timestamp, watermark, source, value, outputs=outputs))
