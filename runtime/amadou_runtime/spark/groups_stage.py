@@ -33,7 +33,7 @@ class _GroupsFunction:
     stage: Stage
 
     def __call__(self, key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
-        yield self.stage.results(int(key[0]), frames, GroupsState(state))
+        yield self.stage(int(key[0]), frames, GroupsState(state))
 
 
 class GroupsState:

@@ -51,7 +51,7 @@ class LogStage:
     has_timers: bool
 
     def results(self, number: int, frames: Iterable[Any], handle: Any, log: Any, times: Any) -> Any:
-        """Process a key range's rows; see `StatefulStage.results`.
+        """Process a key range's rows; see `Stage`.
 
         :param handle: Spark's `StatefulProcessorHandle`
         :param log: the `MapState` with the log
@@ -60,7 +60,7 @@ class LogStage:
         directory = local_directory(number) / self.name
         set_timer = partial(set_spark_timer, handle, times) if self.has_timers else None
         with ExitStack() as stack:
-            return self.stage.results(number, frames, LogState(log, directory, number, stack, set_timer))
+            return self.stage(number, frames, LogState(log, directory, number, stack, set_timer))
 
 
 class LogState:

@@ -4,9 +4,9 @@ A failing callback does not fail its task: the stage sends the error to the driv
 error to the user. Spark therefore does not retry the task; a retry would fail, too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -25,16 +25,10 @@ from amadou_runtime.spark.rows import Combined, Events, Mark, Replay, Update, re
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, error_fields
 
-
-class Stage(Protocol):
-    """What Spark's stateful operator does with a key range."""
-
-    def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
-        """Process a key range's rows, and return a data frame with the columns of `RESULT`; see `results_of`.
-
-        :param number: the range's number
-        :param frames: pandas data frames with the columns of `KEYED`
-        """
+Stage: TypeAlias = Callable[[int, Iterable[Any], RangeState], Any]
+"""``stage(number, frames, state)`` does what Spark's stateful operator has to do with a key range. It processes the rows in
+pandas data frames with the columns of `KEYED`, and returns a data frame with the columns of `RESULT`; see `results_of`.
+"""
 
 
 @attrs.frozen
@@ -47,7 +41,7 @@ class StatefulStage:
     later: Sequence[str] = ()
     """Names of the stages that Spark processes after this one, in order."""
 
-    def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
+    def __call__(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
         """Process a key range's rows, and return a data frame with the packed `Summary` and the rows for later stages.
         Rows that do not belong to a key range are returned unchanged.
         """

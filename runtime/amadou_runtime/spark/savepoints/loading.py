@@ -247,7 +247,7 @@ def _write_state(
 
 @attrs.frozen
 class LoadingStage:
-    """Stores the state of a key range from a savepoint; see `StatefulStage`.
+    """Stores the state of a key range from a savepoint; see `Stage`.
 
     :param savepoint: the directory of the stage's savepoint, from `sent_path`; `None` if there is no state
     :param payload: the stage of the job; `None` if the job is not known
@@ -259,7 +259,7 @@ class LoadingStage:
     payload: Payload | None
     stage: str
 
-    def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
+    def __call__(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
         """Store the state, and return a data frame with the packed `Summary` and, for the next stage, a row that names
         the key range.
         """
