@@ -173,12 +173,11 @@ def key_state(key: Key, blocks: Iterable[Block], structures: Known, job: Job | N
         for name, table in part.tables.items():
             known = structures_of(name, structures, part)
             form = StateFormat(known)
-            packed, spec = table.packed[key], specs.get(name)
-            text = form.shown(packed) if spec is None else _shown_by(spec, key, packed, form)
+            packed = table.packed[key]
             next_timer, expires = table.next_timers.get(key), table.expires.get(key)
             state[name] = SpecState(
                 shown_structure(known[-1]) if known else "",
-                text,
+                _shown_by(specs.get(name), key, packed, form),
                 form.to_json(packed),
                 None if next_timer is None else from_micros(next_timer),
                 None if expires is None else from_micros(expires),
@@ -244,11 +243,11 @@ def find_key(state: StoredState, text: str, job: Job | None) -> KeyState | None:
 
 
 def _shown_by(spec: Any, key: Key, packed: bytes, form: StateFormat) -> str:
-    """Return packed state as its spec shows it, or as it is stored if the spec cannot read it."""
-    try:
-        return repr(spec.shown_stored(key, unpack(packed)))
-    except Exception:  # the job lacks a class, or the user's codec fails
-        return form.shown(packed)
+    """Return packed state as its spec shows it, or as it is stored if the spec cannot read it or is not known."""
+    with suppress(Exception):  # the job lacks a class, or the user's codec fails
+        if spec is not None:
+            return repr(spec.shown_stored(key, unpack(packed)))
+    return form.shown(packed)
 
 
 def _shown_value(packed: bytes) -> str:
