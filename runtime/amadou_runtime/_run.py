@@ -179,24 +179,33 @@ def _run_on_spark(
         if to_savepoint is not None:
             check_reads_state()
         goes_on = flush or to_savepoint is not None or (ends and not wakes_while_ending())
-        if goes_on and checkpoint is None:
-            checkpoint = temporary
-        process = partial(start_on_spark, job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
-        running = process(from_savepoint=from_savepoint, schedule=schedule)
-        _follow(running, requests, on_progress)
-        summary = running.summary
-        flushing = False
-        while running.goes_on or (flush and not flushing and not running.is_stopping):
-            flushing = flushing or not running.goes_on
-            running = process(after=running, flush=flushing)
+        directory = checkpoint or temporary
+        kept = directory if goes_on else checkpoint
+
+        def process(**how: Any) -> "RunningJob":
+            running = start_on_spark(job, spark, hooks, checkpoint=kept, trigger=trigger, conf=conf, **how)
             _follow(running, requests, on_progress)
-            summary = summary.then(running.summary)
+            return running
+
+        summary = _with_due_batches(process(from_savepoint=from_savepoint, schedule=schedule), process, flush)
         if requests.savepoint.is_set():
             _logger.warning("no savepoint was written: SIGUSR1 came when the run was ending. Run amadou savepoint")
         if to_savepoint is not None:
-            assert checkpoint is not None
-            write_savepoint(spark, absolute(checkpoint), to_savepoint)
+            write_savepoint(spark, absolute(directory), to_savepoint)
         return summary
+
+
+def _with_due_batches(running: "RunningJob", process: Callable[..., "RunningJob"], flush: bool) -> RunSummary:
+    """Process the batches that are due after a run, and flush. Return the summary of all batches.
+
+    :param process: function that starts the next run, and returns when it has ended
+    """
+    summary, flushing = running.summary, False
+    while running.goes_on or (flush and not flushing and not running.is_stopping):
+        flushing = flushing or not running.goes_on
+        running = process(after=running, flush=flushing)
+        summary = summary.then(running.summary)
+    return summary
 
 
 def start(
