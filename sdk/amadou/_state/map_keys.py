@@ -45,6 +45,7 @@ def _codec_of_keys(key_type: Any) -> Codec[Any]:
 _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _LARGE = Decimal("1E+30")
 """Integral decimals of at least this size keep their trailing zeros in the exponent."""
+_NO_NAN = "NaN cannot be a key, because it is not equal to itself"
 
 
 def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
@@ -65,13 +66,10 @@ def _one_form(key: Any) -> Any:
         return key
     if kind is float:
         if key != key:
-            raise EncodeError(key, float, "NaN cannot be a key, because it is not equal to itself")
+            raise EncodeError(key, float, _NO_NAN)
         return key or 0.0
-    if kind is Decimal and key.is_nan():
-        raise EncodeError(key, Decimal, "NaN cannot be a key, because it is not equal to itself")
-    if kind is Decimal and key.is_finite():
-        number = key.normalize(_EXACT) if key else Decimal(0)
-        return Decimal(int(number)) if number == number.to_integral_value() and number.copy_abs() < _LARGE else number
+    if kind is Decimal:
+        return _one_decimal(key)
     if kind in (tuple, list, frozenset):
         return kind(map(_one_form, key))
     if kind is dict:
@@ -81,6 +79,15 @@ def _one_form(key: Any) -> Any:
     for field in fields_of(kind):
         _one_form(getattr(key, field.name, None))  # finds NaN
     return key
+
+
+def _one_decimal(key: Decimal) -> Decimal:
+    if key.is_nan():
+        raise EncodeError(key, Decimal, _NO_NAN)
+    if key.is_infinite():
+        return key
+    number = key.normalize(_EXACT) if key else Decimal(0)
+    return Decimal(int(number)) if number == number.to_integral_value() and number.copy_abs() < _LARGE else number
 
 
 # Not shared with the cache for timers, since handlers alternate between writing to a minute's entry and setting a timer
