@@ -28,7 +28,7 @@ from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.runs.dead_letter_files import Letter
 from amadou_runtime.runs.progress import Progress
-from amadou_runtime.runs.replay import plan_of
+from amadou_runtime.runs.replay import Replay, plan_of
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.savepoint import check_new
 
@@ -305,29 +305,6 @@ def _follow(running: "RunningJob", requests: _Requests, on_progress: Callable[[P
             running.stop()
     if on_progress is not None:
         on_progress(running.progress)
-
-
-@attrs.frozen
-class Replay:
-    """Result of a replay of dead letters.
-
-    :param summary: summary of the replay's batches; `None` if none of the dead letters can be replayed
-    :param letters: number of dead letters that this replay processed
-    :param before: number of dead letters that were skipped because an earlier replay processed them
-    :param others: number of dead letters that cannot be replayed, by callback
-    """
-
-    summary: RunSummary | None
-    letters: int
-    before: int
-    others: Mapping[str, int]
-
-    def __str__(self) -> str:
-        lines = [f"dead letters replayed: {self.letters:,}"]
-        if self.before:
-            lines.append(f"skipped (already replayed): {self.before:,}")
-        lines += [f"skipped (cannot be replayed): {count:,} from {name}" for name, count in self.others.items()]
-        return "\n".join([*lines, *([] if self.summary is None else [str(self.summary)])])
 
 
 def replay(
