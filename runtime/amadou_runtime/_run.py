@@ -4,7 +4,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from amadou_runtime.spark.savepoints.service import Schedule
 
 _POLL = timedelta(seconds=0.25)
+_SAVEPOINT_SIGNALS = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # not on Windows
 _logger = logging.getLogger("amadou")
 
 
@@ -165,8 +166,7 @@ def _run_on_spark(
     with_all_sinks(job, checkpoint)  # checked first, since starting Spark takes seconds
     ends = trigger == "available-now" or (trigger is None and is_bounded(job))
     if flush and not ends:
-        problem = 'flush=True (--flush) needs a run that ends: use trigger="available-now" (--once)'
-        raise JobError(job.name, (problem,))
+        raise JobError(job.name, ('flush=True (--flush) needs a run that ends: use trigger="available-now" (--once)',))
     hooks.plugins.prepare_session(job, conf)
     with (
         _session(job, master, conf) as (spark, requests),
@@ -366,36 +366,26 @@ def _session(job: Job, master: str | None, conf: Mapping[str, str]) -> Iterator[
     if threading.current_thread() is not threading.main_thread():
         yield session(job.name, master=master, conf=conf), requests
         return
-    with _savepoint_signal(requests.savepoint):
+    with _handled(lambda *_: requests.savepoint.set(), *_SAVEPOINT_SIGNALS):
         with _signals_set(requests.stop, signal.SIGTERM):
             spark = session(job.name, master=master, conf=conf)  # changes the handler of SIGINT
         with _signals_set(requests.stop, signal.SIGINT, signal.SIGTERM), java_signals(spark, requests.stop.set):
             yield spark, requests
 
 
-@contextmanager
-def _savepoint_signal(asked: threading.Event) -> Iterator[None]:
-    if not hasattr(signal, "SIGUSR1"):  # as on Windows
-        yield
-        return
-    before = signal.signal(signal.SIGUSR1, lambda *_: asked.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-@contextmanager
-def _signals_set(stop: threading.Event, *numbers: signal.Signals) -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def handle(number: int, _: Any) -> None:
+def _signals_set(stop: threading.Event, *numbers: signal.Signals) -> AbstractContextManager[None]:
+    def handle(*_: Any) -> None:
         stop.set()
         for other in numbers:
             signal.signal(other, signal.default_int_handler if other == signal.SIGINT else signal.SIG_DFL)
 
-    for number in numbers:
-        signal.signal(number, handle)
+    return _handled(handle, *numbers)
+
+
+@contextmanager
+def _handled(handle: Callable[..., None], *numbers: signal.Signals) -> Iterator[None]:
+    """Within the context, call a function when one of some signals arrives."""
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
