@@ -107,8 +107,7 @@ def _column(type_: Any, path: str, within: tuple[Any, ...]) -> _Column:
 
     origin, arguments = get_origin(type_), get_args(type_)
     if origin in (Union, UnionType):
-        members = [member for member in arguments if member is not NoneType]
-        return _optional(_column(members[0], path, within)) if len(members) == 1 else _json()
+        return _union(arguments, path, within)
     if not arguments:
         origin = None  # `typing.List` without its element type
     if origin in (list, set, frozenset) or (origin is tuple and arguments[1:] == (...,)):
@@ -187,9 +186,12 @@ def _json() -> _Column:
     return _Column(pa.string(), lambda value: None if value is None else encode(value).decode())
 
 
-def _optional(column: _Column) -> _Column:
-    encode = column.encode
-    return _Column(column.type, lambda value: None if value is None else encode(value))
+def _union(types: tuple[Any, ...], path: str, within: tuple[Any, ...]) -> _Column:
+    members = [member for member in types if member is not NoneType]
+    if len(members) > 1:
+        return _json()
+    arrow, encode = _column(members[0], path, within)
+    return _Column(arrow, lambda value: None if value is None else encode(value))
 
 
 def _list_encoder(type_: Any, class_: Any, encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -243,6 +245,8 @@ def _struct(type_: Any, class_: Any, cells: Callable[[Any], tuple[Any, ...]], co
 
 def _chosen(type_: Any) -> _Column:
     """Return the column for an enum or a `Literal`."""
+    import pyarrow as pa
+
     checked = codec_for(type_).encode
     values = get_args(type_) or [member.value for member in type_]
     kinds = {type(value) for value in values}
@@ -252,14 +256,12 @@ def _chosen(type_: Any) -> _Column:
         return _Column(column.type, lambda value: encode(checked(value)))
     if get_origin(type_) is Literal:
         return _json()
-    names = _leaf(str)
-    assert names is not None
 
     def encode_name(value: Any) -> Any:
         checked(value)
         return value.name
 
-    return _Column(names.type, encode_name)
+    return _Column(pa.string(), encode_name)
 
 
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
