@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from amadou_runtime.savepoint.job_savepoint import JobSavepoint
-    from amadou_runtime.testing.rehearsal import Difference, Rehearsal, SpecResult
+    from amadou_runtime.testing.rehearsal import Difference, Rehearsal
 
 REHEARSE_EXAMPLES = """Examples:
 
@@ -140,12 +140,9 @@ def _specs(result: "Rehearsal") -> "Table":
     for column in table.columns[2:5]:
         column.justify = "right"
     for name, spec in result.specs.items():
-        table.add_row(name, spec.type, *_counts(spec), spec.note)
+        rare = (f"{number:,}" if number else "" for number in (spec.migrated, spec.failed))
+        table.add_row(name, spec.type, f"{spec.entries:,}", *rare, spec.note)
     return table
-
-
-def _counts(spec: "SpecResult") -> list[str]:
-    return [f"{spec.entries:,}", *(f"{number:,}" if number else "" for number in (spec.migrated, spec.failed))]
 
 
 def _compare(
