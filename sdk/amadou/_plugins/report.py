@@ -241,10 +241,6 @@ class FailedBatch:
     failed: datetime
 
 
-def _no_history() -> Sequence[BatchReport | FailedBatch]:
-    return ()
-
-
 @attrs.frozen
 class Run:
     """A run of a job.
@@ -283,7 +279,7 @@ class Run:
     description: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
     state: StateReader | None = attrs.field(default=None, eq=False, repr=False)
     control: RunControl | None = attrs.field(default=None, eq=False, repr=False)
-    history: Callable[[], Sequence[BatchReport | FailedBatch]] = attrs.field(default=_no_history, eq=False, repr=False)
+    history: Callable[[], Sequence[BatchReport | FailedBatch]] = attrs.field(default=tuple, eq=False, repr=False)
     reproduce: Callable[[DeadLetterReport], str] | None = attrs.field(default=None, eq=False, repr=False)
 
 
