@@ -174,19 +174,18 @@ class SourceCode:
         if type(value) is dict:
             return f"{{{', '.join(f'{self.of(key)}: {self.of(part)}' for key, part in value.items())}}}"
         parts = ", ".join(map(self.of, value))
-        if type(value) is list:
-            return f"[{parts}]"
-        if type(value) is tuple:
-            return f"({parts}{',' if len(value) == 1 else ''})"
-        if type(value) is frozenset:
-            return f"frozenset({{{parts}}})" if value else "frozenset()"
-        return f"{{{parts}}}" if value else "set()"
+        forms: dict[type, str] = {
+            list: f"[{parts}]",
+            tuple: f"({parts}{',' if len(value) == 1 else ''})",
+            frozenset: f"frozenset({{{parts}}})" if value else "frozenset()",
+            set: f"{{{parts}}}" if value else "set()",
+        }
+        return forms[type(value)]
 
     def _datetime(self, value: datetime) -> str:
         self.need("datetime", "datetime")
-        if value.tzinfo is not timezone.utc:
-            value = value.astimezone(timezone.utc)
         self.need("datetime", "timezone")
+        value = value.astimezone(timezone.utc)
         parts = [value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond]
         while len(parts) > 3 and parts[-1] == 0:
             parts.pop()
