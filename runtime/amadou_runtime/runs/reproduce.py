@@ -121,7 +121,6 @@ def tests_of(cases: list[Case], target: str, params: Mapping[str, str], output: 
     job = load_job(target)
     shown = without_secrets(params, job)
     source = SourceCode()
-    source.need("amadou_runtime", "TestRun")
     names: set[str] = set()
     tests = []
     for case in cases:
@@ -154,7 +153,6 @@ def test_of_report(report: DeadLetterReport, job: Job, params: Mapping[str, str]
     with readable(job.name, "the data of the dead letter cannot be read"):
         letter = Letter(b"", fields, unpack(report.packed))
     source = SourceCode(redacted)
-    source.need("amadou_runtime", "TestRun")
     shown = {name: redacted(value) for name, value in without_secrets(params, job).items()}
     target, directory = _target_of(job)
     test = _test(_name(letter), Case(letter), job, shown, source)
@@ -215,7 +213,6 @@ def test_of_key(
     :param watermark: the job's watermark in microseconds; `None` before the first watermark
     """
     source = SourceCode()
-    source.need("amadou_runtime", "TestRun")
     lines = [f"run = TestRun(job{f', params={dict(params)!r}' if params else ''})"]
     for block in blocks:
         lines += _lines_of_block(key, block, job.by_stage[stage], stage, source)
@@ -270,6 +267,7 @@ def _file(heading: str, tests: list[str], target: str, output: Path, source: Sou
         directory = os.path.relpath(Path(place).resolve().parent, output.resolve().parent)
         path = ["import sys", "from pathlib import Path", ""]
         path += [f"sys.path.insert(0, str(Path(__file__).resolve().parent / {directory!r}))", ""]
+    source.need("amadou_runtime", "TestRun")
     source.need(module, name, "job")
     lines = [*_BEGIN, *comments(" ".join(heading.splitlines())), "", *path, *source.imports(), "", ""]
     text = "\n".join([*lines, "\n\n\n".join([*source.helpers(), *tests]), ""])
