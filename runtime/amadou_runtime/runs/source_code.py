@@ -83,10 +83,8 @@ class SourceCode:
                 shown = (name if name == under else f"{name} as {under}" for name, under in sorted(names.items()))
                 lines.append(f"from {module} import {', '.join(shown)}")
         for module in sorted(others):
-            lines += [
-                "",
-                *(f"{under} = import_module({module!r}).{name}" for name, under in self._needed[module].items()),
-            ]
+            needed = self._needed[module].items()
+            lines += ["", *(f"{under} = import_module({module!r}).{name}" for name, under in needed)]
         return lines
 
     def helpers(self) -> list[str]:
