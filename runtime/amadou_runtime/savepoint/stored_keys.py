@@ -191,10 +191,6 @@ def key_state(key: Key, blocks: Iterable[Block], structures: Known, job: Job | N
 
 def key_document(found: KeyState, state: StoredState) -> dict[str, Any]:
     """Return the state of a key in the form of `StateReader.find`."""
-
-    def text(time: datetime | None) -> str | None:
-        return None if time is None else time.isoformat()
-
     return {
         "key": shortened(repr(found.key), _TEXT_LENGTH),
         "batch": state.batch,
@@ -202,8 +198,8 @@ def key_document(found: KeyState, state: StoredState) -> dict[str, Any]:
             name: {
                 "type": each.type,
                 "text": shortened(each.text, _TEXT_LENGTH),
-                "expires": text(each.expires),
-                "next_timer": text(each.next_timer),
+                "expires": each.expires and each.expires.isoformat(),
+                "next_timer": each.next_timer and each.next_timer.isoformat(),
             }
             for name, each in found.state.items()
         },
