@@ -44,15 +44,7 @@ class Access:
     :param actions: the addresses of actions
     """
 
-    def __init__(
-        self,
-        app: _App,
-        token: str,
-        hosts: Hosts,
-        port: int,
-        *,
-        actions: Collection[str] = (),
-    ) -> None:
+    def __init__(self, app: _App, token: str, hosts: Hosts, port: int, *, actions: Collection[str] = ()) -> None:
         self._app = app
         self._token = token
         self._hosts = hosts

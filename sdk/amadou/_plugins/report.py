@@ -103,7 +103,7 @@ class Counts:
 
     def of_stage(self, stage: str) -> "Counts":
         """Return these counts with names that begin with a stage's name, such as ``views.clicks``."""
-        values = {field.name: getattr(self, field.name) for field in attrs.fields(Counts)}
+        values = attrs.asdict(self, recurse=False)
         return Counts(**{name: with_stage(stage, value) for name, value in values.items()})
 
     @classmethod
