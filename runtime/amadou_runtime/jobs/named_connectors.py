@@ -110,7 +110,7 @@ def _made(made: type, kind: str, main: str, query: str, kept: Mapping[str, Any])
         for name, each in signature(made).parameters.items()
         if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
     }
-    options, more = _options(made.__name__, parameters, dict(parse_qsl(query, keep_blank_values=True)))
+    options, more = _options(made, parameters, query)
     if main:
         first = next((name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY), None)
         if first is None or first in options:
@@ -125,20 +125,21 @@ def _made(made: type, kind: str, main: str, query: str, kept: Mapping[str, Any])
     return made(**given, **kept, **more)
 
 
-def _options(
-    connector: str, parameters: Mapping[str, Parameter], texts: dict[str, str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options for parameters of a connector, and the argument with the others."""
+def _options(made: type, parameters: Mapping[str, Parameter], query: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options for parameters of a connector, and the argument with the others.
+
+    :raises ValueError: the connector does not have one of the options
+    """
     types = {name: _readable(each.annotation) for name, each in parameters.items()}
     usable = [name for name, each in types.items() if each]
-    options: dict[str, Any] = dict(texts)
-    options |= {name: Secret(text) for name, text in texts.items() if Secret in types.get(name, ())}
+    options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
+    options |= {name: Secret(text) for name, text in options.items() if Secret in types.get(name, ())}
     others = {}
     if _OPTIONS in parameters and get_origin(parameters[_OPTIONS].annotation) is Mapping:
-        others = {name: _hidden(name, options.pop(name)) for name in texts if name not in parameters}
+        others = {name: _hidden(name, options.pop(name)) for name in [*options] if name not in parameters}
     unknown = [name for name in options if name not in usable]
     if unknown:
-        raise ValueError(f"{connector} has no option {unknown[0]} (options: {', '.join(usable) or 'none'})")
+        raise ValueError(f"{made.__name__} has no option {unknown[0]} (options: {', '.join(usable) or 'none'})")
     return options, {_OPTIONS: others} if others else {}
 
 
