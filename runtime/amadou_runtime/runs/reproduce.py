@@ -329,10 +329,9 @@ def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) 
     has_others = len(of.sources) > 1 or stage
     at = f", source={fields['source']!r}{within}" if fields["source"] is not None and has_others else ""
     if fields["callback"] == "key_event":
-        fed, timestamp = of.fed_sources.get(fields["source"]), fields["timestamp"]
+        fed, time = of.fed_sources.get(fields["source"]), fields["timestamp"]
         record = packed["record"] if fed is None else fed_value(fed, replayed_record(None, packed["record"]))
-        has_time = fed is not None and timestamp is not None
-        collected = f", timestamp={source.of(datetime.fromisoformat(timestamp))}" if has_time else ""
+        collected = "" if fed is None or time is None else f", timestamp={source.of(datetime.fromisoformat(time))}"
         lines.append(f"run.add_record({source.of(record)}{at}{collected})")
     else:
         lines += _lines_of_key(case.letter, of, within, source)
