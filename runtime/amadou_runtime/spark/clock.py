@@ -89,10 +89,7 @@ class BatchTime:
             raise RunError("Spark did not pass the watermark to its tasks: do not set PYSPARK_PIN_THREAD=false")
         fields = json.loads(text)[stage]
         end = fields["before_end"]
-        decoded = {
-            "dependency_state": _bytes(fields["dependency_state"]),
-            "before_end": None if end is None else BeforeEnd(**end),
-        }
+        decoded = {"dependency_state": _bytes(fields["dependency_state"]), "before_end": end and BeforeEnd(**end)}
         time = cls(**fields | decoded)
         if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task received the watermark of batch {time.number}, but belongs to a different batch")
