@@ -4,7 +4,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.runs.dead_letter_files import Letter
 from amadou_runtime.runs.progress import Progress
-from amadou_runtime.runs.replay import plan_of
+from amadou_runtime.runs.replay import Replay, plan_of
 from amadou_runtime.savepoint.job_savepoint import JobSavepoint
 from amadou_runtime.savepoint.savepoint import check_new
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from amadou_runtime.spark.savepoints.service import Schedule
 
 _POLL = timedelta(seconds=0.25)
+_SAVEPOINT_SIGNALS = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # not on Windows
 _logger = logging.getLogger("amadou")
 
 
@@ -165,8 +166,7 @@ def _run_on_spark(
     with_all_sinks(job, checkpoint)  # checked first, since starting Spark takes seconds
     ends = trigger == "available-now" or (trigger is None and is_bounded(job))
     if flush and not ends:
-        problem = 'flush=True (--flush) needs a run that ends: use trigger="available-now" (--once)'
-        raise JobError(job.name, (problem,))
+        raise JobError(job.name, ('flush=True (--flush) needs a run that ends: use trigger="available-now" (--once)',))
     hooks.plugins.prepare_session(job, conf)
     with (
         _session(job, master, conf) as (spark, requests),
@@ -179,24 +179,33 @@ def _run_on_spark(
         if to_savepoint is not None:
             check_reads_state()
         goes_on = flush or to_savepoint is not None or (ends and not wakes_while_ending())
-        if goes_on and checkpoint is None:
-            checkpoint = temporary
-        process = partial(start_on_spark, job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
-        running = process(from_savepoint=from_savepoint, schedule=schedule)
-        _follow(running, requests, on_progress)
-        summary = running.summary
-        flushing = False
-        while running.goes_on or (flush and not flushing and not running.is_stopping):
-            flushing = flushing or not running.goes_on
-            running = process(after=running, flush=flushing)
+        directory = checkpoint or temporary
+        kept = directory if goes_on else checkpoint
+
+        def process(**how: Any) -> "RunningJob":
+            running = start_on_spark(job, spark, hooks, checkpoint=kept, trigger=trigger, conf=conf, **how)
             _follow(running, requests, on_progress)
-            summary = summary.then(running.summary)
+            return running
+
+        summary = _with_due_batches(process(from_savepoint=from_savepoint, schedule=schedule), process, flush)
         if requests.savepoint.is_set():
             _logger.warning("no savepoint was written: SIGUSR1 came when the run was ending. Run amadou savepoint")
         if to_savepoint is not None:
-            assert checkpoint is not None
-            write_savepoint(spark, absolute(checkpoint), to_savepoint)
+            write_savepoint(spark, absolute(directory), to_savepoint)
         return summary
+
+
+def _with_due_batches(running: "RunningJob", process: Callable[..., "RunningJob"], flush: bool) -> RunSummary:
+    """Process the batches that are due after a run, and flush. Return the summary of all batches.
+
+    :param process: function that starts the next run, and returns when it has ended
+    """
+    summary, flushing = running.summary, False
+    while running.goes_on or (flush and not flushing and not running.is_stopping):
+        flushing = flushing or not running.goes_on
+        running = process(after=running, flush=flushing)
+        summary = summary.then(running.summary)
+    return summary
 
 
 def start(
@@ -298,29 +307,6 @@ def _follow(running: "RunningJob", requests: _Requests, on_progress: Callable[[P
         on_progress(running.progress)
 
 
-@attrs.frozen
-class Replay:
-    """Result of a replay of dead letters.
-
-    :param summary: summary of the replay's batches; `None` if none of the dead letters can be replayed
-    :param letters: number of dead letters that this replay processed
-    :param before: number of dead letters that were skipped because an earlier replay processed them
-    :param others: number of dead letters that cannot be replayed, by callback
-    """
-
-    summary: RunSummary | None
-    letters: int
-    before: int
-    others: Mapping[str, int]
-
-    def __str__(self) -> str:
-        lines = [f"dead letters replayed: {self.letters:,}"]
-        if self.before:
-            lines.append(f"skipped (already replayed): {self.before:,}")
-        lines += [f"skipped (cannot be replayed): {count:,} from {name}" for name, count in self.others.items()]
-        return "\n".join([*lines, *([] if self.summary is None else [str(self.summary)])])
-
-
 def replay(
     job: Job,
     letters: Iterable[Letter],
@@ -380,36 +366,26 @@ def _session(job: Job, master: str | None, conf: Mapping[str, str]) -> Iterator[
     if threading.current_thread() is not threading.main_thread():
         yield session(job.name, master=master, conf=conf), requests
         return
-    with _savepoint_signal(requests.savepoint):
+    with _handled(lambda *_: requests.savepoint.set(), *_SAVEPOINT_SIGNALS):
         with _signals_set(requests.stop, signal.SIGTERM):
             spark = session(job.name, master=master, conf=conf)  # changes the handler of SIGINT
         with _signals_set(requests.stop, signal.SIGINT, signal.SIGTERM), java_signals(spark, requests.stop.set):
             yield spark, requests
 
 
-@contextmanager
-def _savepoint_signal(asked: threading.Event) -> Iterator[None]:
-    if not hasattr(signal, "SIGUSR1"):  # as on Windows
-        yield
-        return
-    before = signal.signal(signal.SIGUSR1, lambda *_: asked.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-@contextmanager
-def _signals_set(stop: threading.Event, *numbers: signal.Signals) -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def handle(number: int, _: Any) -> None:
+def _signals_set(stop: threading.Event, *numbers: signal.Signals) -> AbstractContextManager[None]:
+    def handle(*_: Any) -> None:
         stop.set()
         for other in numbers:
             signal.signal(other, signal.default_int_handler if other == signal.SIGINT else signal.SIG_DFL)
 
-    for number in numbers:
-        signal.signal(number, handle)
+    return _handled(handle, *numbers)
+
+
+@contextmanager
+def _handled(handle: Callable[..., None], *numbers: signal.Signals) -> Iterator[None]:
+    """Within the context, call a function when one of some signals arrives."""
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

@@ -14,8 +14,9 @@ from amadou.errors import CallbackError, CheckpointError, LoadError
 from amadou_plugins.aggregates import Sum
 from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime import start
-from amadou_runtime._run import Replay, replay
+from amadou_runtime._run import replay
 from amadou_runtime.runs.dead_letter_files import read_letters
+from amadou_runtime.runs.replay import Replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.rule(32), pytest.mark.usefixtures("spark")]
 

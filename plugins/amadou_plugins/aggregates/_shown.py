@@ -12,6 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import cached_property, partial
 from hashlib import sha256
+from types import NoneType
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +20,7 @@ import attrs
 
 from amadou.fields import fields_of, has_fields
 
-_PLAIN: Final = (bool, int, float, complex, str, bytes, Decimal, datetime, date, time, timedelta, UUID)
+_PLAIN: Final[Any] = (bool, int, float, complex, str, bytes, Decimal, datetime, date, time, timedelta, UUID, NoneType)
 _LIMIT: Final = 300
 """Maximum length of an aggregate's string without the digest. The length is limited because every key group stores a
 copy of the string. A longer string is truncated to this length, and a digest of the entire string is appended."""
@@ -48,7 +49,7 @@ def shown(setting: Any) -> str:
         return f"{kind.__name__}.{setting.name}"
     for plain in _PLAIN:
         if isinstance(setting, plain):
-            return plain.__repr__(setting)
+            return str(plain.__repr__(setting))
     if isinstance(setting, Mapping):
         return f"{{{', '.join(sorted(f'{shown(key)}: {shown(value)}' for key, value in setting.items()))}}}"
     if isinstance(setting, AbstractSet):
@@ -57,7 +58,7 @@ def shown(setting: Any) -> str:
         return f"({', '.join(map(shown, setting))}{',' if len(setting) == 1 else ''})"
     if isinstance(setting, list | deque):
         return f"[{', '.join(map(shown, setting))}]"
-    return "None" if setting is None else str(kind.__name__)
+    return str(kind.__name__)
 
 
 def settings(aggregate: Any) -> list[str]:

@@ -44,15 +44,7 @@ class Access:
     :param actions: the addresses of actions
     """
 
-    def __init__(
-        self,
-        app: _App,
-        token: str,
-        hosts: Hosts,
-        port: int,
-        *,
-        actions: Collection[str] = (),
-    ) -> None:
+    def __init__(self, app: _App, token: str, hosts: Hosts, port: int, *, actions: Collection[str] = ()) -> None:
         self._app = app
         self._token = token
         self._hosts = hosts
@@ -86,18 +78,25 @@ class Access:
         has_bearer = self._is_right(request.headers.get("authorization", "").removeprefix("Bearer "))
         if is_action and not has_bearer and request.headers.get("origin") != f"http://{request.headers['host']}":
             return PlainTextResponse("Actions are only answered on pages of the console.\n", 403)
-        given = parse_qsl(request.url.query, keep_blank_values=True)
-        tokens = [value for name, value in given if name == _TOKEN]
-        if tokens and self._is_right(tokens[0]) and not is_action:
-            rest = urlencode([(name, value) for name, value in given if name != _TOKEN])
-            path = f"/{request.url.path.lstrip('/')}"  # two slashes would lead to another server
-            answer = RedirectResponse(f"{path}{'?' if rest else ''}{rest}", 303)
-            answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict", path="/")
-            return answer
+        redirect = None if is_action else self._redirect(request)
+        if redirect is not None:
+            return redirect
         if has_bearer or hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._secret.encode()):
             return None
         text = "This needs the console's token: open the address that the run printed when it started.\n"
         return PlainTextResponse(text, 401)
+
+    def _redirect(self, request: Request) -> Response | None:
+        """Return the answer to an address with the token, which sets the cookie; `None` for other addresses."""
+        given = parse_qsl(request.url.query, keep_blank_values=True)
+        tokens = [value for name, value in given if name == _TOKEN]
+        if not tokens or not self._is_right(tokens[0]):
+            return None
+        rest = urlencode([(name, value) for name, value in given if name != _TOKEN])
+        path = f"/{request.url.path.lstrip('/')}"  # two slashes would lead to another server
+        answer = RedirectResponse(f"{path}{'?' if rest else ''}{rest}", 303)
+        answer.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict", path="/")
+        return answer
 
     def _is_right(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self._token.encode())

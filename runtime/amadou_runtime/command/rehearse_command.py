@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amadou import Job
 from amadou.errors import LoadError
 from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, pairs
 from amadou_runtime.command.printable import plain_console
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from amadou_runtime.savepoint.job_savepoint import JobSavepoint
-    from amadou_runtime.testing.rehearsal import Difference, Rehearsal, SpecResult
+    from amadou_runtime.testing.rehearsal import Difference, Rehearsal
 
 REHEARSE_EXAMPLES = """Examples:
 
@@ -74,28 +75,34 @@ def rehearse_job(
     with errors_as_messages():
         opened = JobSavepoint(savepoint)
         job = load_job(target).with_params(params, connectors=False)
-        if stage is not None and stage not in job.by_stage:
-            raise typer.BadParameter(f"the job has no stage {stage!r}", param_hint="--stage")
-        read = [name for each, of in job.by_stage.items() if stage in (None, each) for name in of.external_sources]
-        if source is not None and source not in read:
-            raise typer.BadParameter(f"the job has no source {source!r}", param_hint="--source")
-        if records is not None and source is None and len(read) > 1:
-            raise typer.BadParameter(f"name the source: {', '.join(read)}", param_hint="--source")
-        if records is not None and stage is None and source is not None and read.count(source) > 1:
-            raise typer.BadParameter(f"several stages have the source {source!r}: name one", param_hint="--stage")
+        _check_source(job, source, stage, is_compared=records is not None)
         with progress_bar(f"reading {savepoint}", opened.manifest.keys) as advance:
             results = rehearse_stages(opened, job, advance)
         _show(results, opened, target, console)
-        has_failed = any(result.has_failed for result in results.values())
-        is_different = False
-        if records is not None and has_failed:
-            console.print(f"The outputs for {records} were not compared, since the new code cannot continue.")
-        elif records is not None:
-            is_different = _compare(target, old, old_git, opened.directory, records, source, stage, params, console)
-    if has_failed:
-        raise typer.Exit(1)
-    if records is not None and not is_different:
-        console.print("The outputs are the same.")
+        if any(result.has_failed for result in results.values()):
+            if records is not None:
+                console.print(f"The outputs for {records} were not compared, since the new code cannot continue.")
+            raise typer.Exit(1)
+        if records is not None:
+            _compare(target, old, old_git, opened.directory, records, source, stage, params, console)
+
+
+def _check_source(job: Job, source: str | None, stage: str | None, *, is_compared: bool) -> None:
+    """Raise an error if the options do not name one source of the job.
+
+    :param is_compared: `True` if the outputs for records of the source are compared
+    """
+    if stage is not None and stage not in job.by_stage:
+        raise typer.BadParameter(f"the job has no stage {stage!r}", param_hint="--stage")
+    read = [name for each, of in job.by_stage.items() if stage in (None, each) for name in of.external_sources]
+    if source is not None and source not in read:
+        raise typer.BadParameter(f"the job has no source {source!r}", param_hint="--source")
+    if not is_compared:
+        return
+    if source is None and len(read) > 1:
+        raise typer.BadParameter(f"name the source: {', '.join(read)}", param_hint="--source")
+    if source is not None and stage is None and read.count(source) > 1:
+        raise typer.BadParameter(f"several stages have the source {source!r}: name one", param_hint="--stage")
 
 
 def _show(results: "Mapping[str, Rehearsal]", savepoint: "JobSavepoint", target: str, console: "Console") -> None:
@@ -133,12 +140,9 @@ def _specs(result: "Rehearsal") -> "Table":
     for column in table.columns[2:5]:
         column.justify = "right"
     for name, spec in result.specs.items():
-        table.add_row(name, spec.type, *_counts(spec), spec.note)
+        rare = (f"{number:,}" if number else "" for number in (spec.migrated, spec.failed))
+        table.add_row(name, spec.type, f"{spec.entries:,}", *rare, spec.note)
     return table
-
-
-def _counts(spec: "SpecResult") -> list[str]:
-    return [f"{spec.entries:,}", *(f"{number:,}" if number else "" for number in (spec.migrated, spec.failed))]
 
 
 def _compare(
@@ -151,8 +155,8 @@ def _compare(
     stage: str | None,
     params: dict[str, str],
     console: "Console",
-) -> bool:
-    """Show the outputs of the old and the new code side by side. Return `True` if they differ."""
+) -> None:
+    """Show the outputs of the old and the new code side by side."""
     from amadou_runtime.testing.rehearsal import compared, outputs_of
 
     with _checked_out(target, revision) as directory:
@@ -160,12 +164,10 @@ def _compare(
         before = outputs_of(old_target, savepoint, records, source, stage, params, directory)
     after = outputs_of(target, savepoint, records, source, stage, params, None)
     differences = compared(before, after)
-    different = [each for each in differences if not each.is_same]
     number = sum(len(each.old) for each in differences if each.is_same)
     console.print(f"\n{len(before):,} outputs of the old code, {len(after):,} of the new code, {number:,} are the same")
-    if different:
-        console.print(_side_by_side(differences))
-    return bool(different)
+    is_same = all(each.is_same for each in differences)
+    console.print("The outputs are the same." if is_same else _side_by_side(differences))
 
 
 def _side_by_side(differences: "list[Difference]") -> "Table":

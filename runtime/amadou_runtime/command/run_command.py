@@ -157,7 +157,6 @@ def run_job(
     from amadou_runtime._run import run
     from amadou_runtime.command.progress_display import ProgressDisplay
     from amadou_runtime.command.run_logs import run_logs
-    from amadou_runtime.jobs.interval import interval
     from amadou_runtime.jobs.load_job import load_job
     from amadou_runtime.jobs.named_connectors import with_connectors
     from amadou_runtime.jobs.trigger import AVAILABLE_NOW, trigger_problem
@@ -184,28 +183,19 @@ def run_job(
             if value not in (None, []):
                 raise typer.BadParameter(f"{option} works only on the Spark engine: omit it with --engine embedded")
     if savepoint_every is not None:
-        try:
-            interval(savepoint_every)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--savepoint-every") from None
-        if checkpoint is None:
-            raise typer.BadParameter("--savepoint-every needs --checkpoint")
+        _check_savepoint_every(savepoint_every, checkpoint)
     logs = run_logs(log_format, target if isinstance(target, str) else target.name)
     with errors_as_messages(logs.show_error):
         job = load_job(target) if isinstance(target, str) else target  # see run_program
         logs.begin(job.name)
         job = job if state is None else attrs.evolve(job, state=state)
         job = attrs.evolve(job, check_in_place=True) if check_in_place else job
-        job = with_connectors(
-            job,
-            sources,
-            sinks,
-            [
-                *(plugin or ()),
-                *_endpoint(metrics_port, metrics_host, metrics_name or ()),
-                *_console(console, console_port, console_host, actions=console_actions),
-            ],
-        )
+        plugins = [
+            *(plugin or ()),
+            *_endpoint(metrics_port, metrics_host, metrics_name or ()),
+            *_console(console, console_port, console_host, actions=console_actions),
+        ]
+        job = with_connectors(job, sources, sinks, plugins)
         with ProgressDisplay(log=logs.log_progress) as display:
             summary = run(
                 job,
@@ -224,6 +214,17 @@ def run_job(
                 on_progress=display,
             )
         logs.show_summary(summary)
+
+
+def _check_savepoint_every(savepoint_every: str, checkpoint: str | None) -> None:
+    from amadou_runtime.jobs.interval import interval
+
+    try:
+        interval(savepoint_every)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--savepoint-every") from None
+    if checkpoint is None:
+        raise typer.BadParameter("--savepoint-every needs --checkpoint")
 
 
 def _endpoint(port: int | None, host: str | None, names: Sequence[str]) -> list[Any]:

@@ -3,6 +3,7 @@
 import heapq
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -95,7 +96,7 @@ def _print_key(found: KeyState, state: StoredState) -> None:
         notes += [f"expires {each.expires.isoformat()}"] if each.expires else []
         _print(f"  {name:<{width}}  {each.text}" + (f"  ({', '.join(notes)})" if notes else ""))
     for time, tag in found.timers:
-        _print(f"  timer {time.isoformat()}{f' {tag!r}' if tag else ''}")
+        _print(f"  {_shown_timer(time, tag)}")
     for source, events in found.held.items():
         for time, value in events:
             _print(f"  held from {source}: {time.isoformat()} {value}")
@@ -133,20 +134,20 @@ def _print_history(key: Key, versions: list[tuple[int, KeyState]], *, as_json: b
 
 def _changes(before: KeyState | None, after: KeyState) -> list[str]:
     """Return what has changed, as lines with ``+``, ``-`` and ``~``."""
-    old = {} if before is None else before.state
-    lines = [f"+ {name} {each.text}" for name, each in after.state.items() if name not in old]
-    lines += [f"- {name} {each.text}" for name, each in old.items() if name not in after.state]
-    lines += [
-        f"~ {name} {old[name].text} → {each.text}"
-        for name, each in after.state.items()
-        if name in old and each.text != old[name].text
-    ]
-    timers = set() if before is None else set(before.timers)
-    for sign, changed in (("+", set(after.timers) - timers), ("-", timers - set(after.timers))):
-        lines += [f"{sign} timer {time.isoformat()}{f' {tag!r}' if tag else ''}" for time, tag in sorted(changed)]
-    held = {} if before is None else before.held
-    for source in {**held, **after.held}:
-        counts = [len(of.get(source, [])) for of in (held, after.held)]
+    before = before or KeyState(after.key, {}, [], {}, [])
+    old, new = ({name: each.text for name, each in of.state.items()} for of in (before, after))
+    lines = [f"+ {name} {text}" for name, text in new.items() if name not in old]
+    lines += [f"- {name} {text}" for name, text in old.items() if name not in new]
+    lines += [f"~ {name} {old[name]} → {text}" for name, text in new.items() if old.get(name, text) != text]
+    timers = set(before.timers), set(after.timers)
+    for sign, changed in (("+", timers[1] - timers[0]), ("-", timers[0] - timers[1])):
+        lines += [f"{sign} {_shown_timer(*timer)}" for timer in sorted(changed)]
+    for source in {**before.held, **after.held}:
+        counts = [len(of.held.get(source, [])) for of in (before, after)]
         if counts[0] != counts[1]:
             lines.append(f"~ held from {source}: {counts[0]} → {counts[1]} events")
     return lines
+
+
+def _shown_timer(time: datetime, tag: str) -> str:
+    return f"timer {time.isoformat()}{f' {tag!r}' if tag else ''}"

@@ -53,11 +53,7 @@ def run_embedded(
     check_connectors(job)
     stages = {name: EmbeddedStage(stage, name) for name, stage in job.by_stage.items()}
     if savepoint is not None:
-        check_job_fits(job, savepoint)
-        for name, of in savepoint.stages.items():
-            if name in stages:
-                stages[name].progress = load_savepoint(stages[name].job, of, stages[name].engine)
-        feed_stages({name: stage.progress.watermark for name, stage in stages.items()})
+        _load(savepoint, job, stages)
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None, description=job_document(job)))
     keeps_position = savepoint is not None or to_savepoint is not None
@@ -65,11 +61,10 @@ def run_embedded(
     further = depth(job)
     for number in range(1 + further + (further if flush else 0)):
         with log_context(batch=number):
-            if number == 1:
-                for stage in stages.values():
+            for stage in stages.values():
+                if number == 1:
                     stage.progress.watermark.exhaust()
-            if number == 1 + further:
-                for stage in stages.values():
+                if number == 1 + further:
                     stage.progress.watermark.flush()
             report = _completed_batch(stages, records if number == 0 else {}, run, number, hooks)
             summary = summary.with_batch(report)
@@ -87,6 +82,15 @@ def run_embedded(
         text = "job %s: lost held events from %s (%s): a needed source is down. Use a checkpoint on Spark to keep them"
         _logger.warning(text, job.name, source, f"{count:,}")
     return summary
+
+
+def _load(savepoint: JobSavepoint, job: Job, stages: "Mapping[str, EmbeddedStage]") -> None:
+    """Load the state and the progress of a job's stages."""
+    check_job_fits(job, savepoint)
+    for name, of in savepoint.stages.items():
+        if name in stages:
+            stages[name].progress = load_savepoint(stages[name].job, of, stages[name].engine)
+    feed_stages({name: stage.progress.watermark for name, stage in stages.items()})
 
 
 def _completed_batch(

@@ -4,10 +4,10 @@ be escaped as in URLs, such as ``%3F`` for a question mark. If the connector has
 options that do not match any other parameter are added to this mapping.
 """
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from inspect import Parameter, signature
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl, unquote
@@ -92,39 +92,55 @@ def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any
     label = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options can be secrets, so errors never show them
     if kind not in kinds:
         raise LoadError(label, f"no connector is named {kind!r}: use one of {', '.join(sorted(kinds))}")
-    made = kinds[kind]
-    parameters = {
-        name: parameter
-        for name, parameter in inspect.signature(made).parameters.items()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    }
+    try:
+        return _made(kinds[kind], kind, unquote(main), query, {} if key_event is None else {"key_event": key_event})
+    except (AmadouError, ValueError, TypeError) as error:
+        raise LoadError(label, str(error)) from error
+
+
+def _made(made: type, kind: str, main: str, query: str, kept: Mapping[str, Any]) -> Any:
+    """Create a connector.
+
+    :param kept: the settings of the source that the connector replaces
+    :raises ValueError: these are not settings of the connector
+    """
     hints = get_type_hints(vars(made).get("__init__", made))
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    settings = {name: _readable(hints.get(name, Any)) for name in parameters}
-    secrets = {name: Secret(value) for name, value in options.items() if Secret in settings.get(name, ())}
-    usable = [name for name, types in settings.items() if types]
-    collected: dict[str, Any] = {}
-    if _OPTIONS in parameters and get_origin(hints.get(_OPTIONS)) is Mapping:
-        collected = {name: _hidden(name, options.pop(name)) for name in [*options] if name not in parameters}
-    unknown = [name for name in options if name not in usable]
-    if unknown:
-        raise LoadError(label, f"{made.__name__} has no option {unknown[0]} (options: {', '.join(usable) or 'none'})")
+    parameters = {
+        name: each.replace(annotation=hints.get(name, Any))
+        for name, each in signature(made).parameters.items()
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    }
+    options, more = _options(made, parameters, query)
     if main:
         first = next((name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY), None)
         if first is None or first in options:
-            raise LoadError(label, f"pass all settings of {made.__name__} as options: {kind}:?OPTION=VALUE")
-        options[first] = unquote(main)
-    if key_event is not None and "key_event" not in parameters:
-        raise LoadError(label, f"{made.__name__} does not accept the old source's key_event: use a different source")
+            raise ValueError(f"pass all settings of {made.__name__} as options: {kind}:?OPTION=VALUE")
+        options[first] = main
+    if not kept.keys() <= parameters.keys():
+        raise ValueError(f"{made.__name__} does not accept the old source's key_event: use a different source")
     missing = [name for name, each in parameters.items() if each.default is each.empty and name not in options]
     if missing:
-        raise LoadError(label, f"{made.__name__} needs a value for {missing[0]}")
-    try:
-        given = {name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
-        kept = {} if key_event is None else {"key_event": key_event}
-        return made(**given, **kept, **({_OPTIONS: collected} if collected else {}))
-    except (AmadouError, ValueError, TypeError) as error:
-        raise LoadError(label, str(error)) from error
+        raise ValueError(f"{made.__name__} needs a value for {missing[0]}")
+    given = {name: _read(name, option, parameters[name].annotation) for name, option in options.items()}
+    return made(**given, **kept, **more)
+
+
+def _options(made: type, parameters: Mapping[str, Parameter], query: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options for parameters of a connector, and the argument with the others.
+
+    :raises ValueError: the connector does not have one of the options
+    """
+    types = {name: _readable(each.annotation) for name, each in parameters.items()}
+    usable = [name for name, each in types.items() if each]
+    options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
+    options |= {name: Secret(text) for name, text in options.items() if Secret in types.get(name, ())}
+    others = {}
+    if _OPTIONS in parameters and get_origin(parameters[_OPTIONS].annotation) is Mapping:
+        others = {name: _hidden(name, options.pop(name)) for name in [*options] if name not in parameters}
+    unknown = [name for name in options if name not in usable]
+    if unknown:
+        raise ValueError(f"{made.__name__} has no option {unknown[0]} (options: {', '.join(usable) or 'none'})")
+    return options, {_OPTIONS: others} if others else {}
 
 
 def _hidden(name: str, text: str) -> Any:
@@ -137,7 +153,8 @@ def _readable(hint: Any) -> list[Any]:
     return [type_ for type_ in _READABLE if type_ in allowed]
 
 
-def _read(name: str, text: str, types: list[Any]) -> Any:
-    if str in types or not types:  # a connector's first parameter may have no annotation
-        return text
-    return Param(name, type=types[0]).value({name: text})
+def _read(name: str, given: Any, hint: Any) -> Any:
+    types = _readable(hint)
+    if isinstance(given, Secret) or str in types or not types:  # a connector's first parameter may have no annotation
+        return given
+    return Param(name, type=types[0]).value({name: given})

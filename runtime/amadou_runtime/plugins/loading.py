@@ -24,6 +24,7 @@ _BUILT_IN = {
     "metrics": "amadou_plugins.metrics.plugin",
 }
 """amadou's own plugins by name, in the order in which they are loaded."""
+_HOOKS = ", ".join(name for name in vars(hookspecs) if name.startswith(f"{PROJECT}_"))
 _ALL = "all"
 _REFERENCE = re.compile(r"[\w.]+(:[\w.]+)?")
 _logger = logging.getLogger("amadou")
@@ -117,22 +118,28 @@ class PluginLoader:
             self._manager.unregister(name=name)
             raise PluginError(name, str(error).strip().splitlines()[-1]) from error
         callers = self._manager.get_hookcallers(plugin) or []
-        own = [(caller, each) for caller in callers for each in caller.get_hookimpls() if each.plugin is plugin]
-        unknown = sorted(caller.name for caller, each in own if not (caller.has_spec() or each.optionalhook))
-        wrapping = sorted(caller.name for caller, each in own if each.wrapper or each.hookwrapper)
-        if unknown or wrapping or not callers:
+        problem = _problem(plugin, callers)
+        if problem is not None:
             self._manager.unregister(name=name)
-            if wrapping:
-                raise PluginError(name, f"it has hook wrappers ({', '.join(wrapping)}): do not use wrapper=True")
-            known = ", ".join(name for name in vars(hookspecs) if name.startswith(f"{PROJECT}_"))
-            what = f"amadou has no hook {', '.join(unknown)}" if unknown else "it has no function marked with hookimpl"
-            raise PluginError(name, f"{what} (available hooks: {known})")
+            raise PluginError(name, problem)
         self.found.append(LoadedPlugin(name, origin, place, tuple(caller.name for caller in callers)))
 
     def _free(self, name: str) -> str:
         """Return a plugin's name, with a number if the name is taken: objects of the same class have the same name."""
         names = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
         return next(free for free in names if not self._manager.has_plugin(free))
+
+
+def _problem(plugin: Any, callers: list[pluggy.HookCaller]) -> str | None:
+    """Return the mistake in a plugin's hooks; `None` if the hooks are valid."""
+    own = [(caller, each) for caller in callers for each in caller.get_hookimpls() if each.plugin is plugin]
+    wrapping = sorted(caller.name for caller, each in own if each.wrapper or each.hookwrapper)
+    if wrapping:
+        return f"it has hook wrappers ({', '.join(wrapping)}): do not use wrapper=True"
+    unknown = sorted(caller.name for caller, each in own if not (caller.has_spec() or each.optionalhook))
+    if unknown:
+        return f"amadou has no hook {', '.join(unknown)} (available hooks: {_HOOKS})"
+    return None if callers else f"it has no function marked with hookimpl (available hooks: {_HOOKS})"
 
 
 def _place(plugin: Any) -> str:

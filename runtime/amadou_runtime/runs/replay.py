@@ -1,4 +1,4 @@
-"""Plans the replay of dead letters into a job."""
+"""The plan and the result of a replay of dead letters."""
 
 import base64
 import hashlib
@@ -13,6 +13,7 @@ from amadou import Job
 from amadou.engine import check_key, pack, unpack
 from amadou.errors import LoadError
 from amadou.event_time import from_micros, to_micros
+from amadou.plugins import RunSummary
 from amadou.text import shown_value
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.formats.documents import UNREADABLE, exact
@@ -69,6 +70,29 @@ class Plan:
     steps: list[list[ReplayedLetter]]
     before: int
     others: Mapping[str, int]
+
+
+@attrs.frozen
+class Replay:
+    """Result of a replay of dead letters.
+
+    :param summary: summary of the replay's batches; `None` if none of the dead letters can be replayed
+    :param letters: number of dead letters that this replay processed
+    :param before: number of dead letters that were skipped because an earlier replay processed them
+    :param others: number of dead letters that cannot be replayed, by callback
+    """
+
+    summary: RunSummary | None
+    letters: int
+    before: int
+    others: Mapping[str, int]
+
+    def __str__(self) -> str:
+        lines = [f"dead letters replayed: {self.letters:,}"]
+        if self.before:
+            lines.append(f"skipped (already replayed): {self.before:,}")
+        lines += [f"skipped (cannot be replayed): {count:,} from {name}" for name, count in self.others.items()]
+        return "\n".join([*lines, *([] if self.summary is None else [str(self.summary)])])
 
 
 def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[str]) -> Plan:

@@ -121,7 +121,6 @@ def tests_of(cases: list[Case], target: str, params: Mapping[str, str], output: 
     job = load_job(target)
     shown = without_secrets(params, job)
     source = SourceCode()
-    source.need("amadou_runtime", "TestRun")
     names: set[str] = set()
     tests = []
     for case in cases:
@@ -154,7 +153,6 @@ def test_of_report(report: DeadLetterReport, job: Job, params: Mapping[str, str]
     with readable(job.name, "the data of the dead letter cannot be read"):
         letter = Letter(b"", fields, unpack(report.packed))
     source = SourceCode(redacted)
-    source.need("amadou_runtime", "TestRun")
     shown = {name: redacted(value) for name, value in without_secrets(params, job).items()}
     target, directory = _target_of(job)
     test = _test(_name(letter), Case(letter), job, shown, source)
@@ -215,7 +213,6 @@ def test_of_key(
     :param watermark: the job's watermark in microseconds; `None` before the first watermark
     """
     source = SourceCode()
-    source.need("amadou_runtime", "TestRun")
     lines = [f"run = TestRun(job{f', params={dict(params)!r}' if params else ''})"]
     for block in blocks:
         lines += _lines_of_block(key, block, job.by_stage[stage], stage, source)
@@ -245,13 +242,10 @@ def _lines_of_block(key: Key, block: Block, job: Job, stage: str, source: Source
         if spec is None:
             lines += comments(f"{name!r} is not declared by the job: {shown_state(None, key, packed)!r}")
             continue
-        written = ""
-        if spec.ttl is not None:
-            at = from_micros(table.expires[key]) - spec.ttl if key in table.expires else from_micros(0)
-            written = f", written={source.of(at)}"
-        timer = table.next_timers.get(key)
-        due = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
-        lines += _state_lines(spec, name, key, packed, f"{written}{due}{of_stage}", source)
+        expires = table.expires.get(key)
+        written = from_micros(0) if expires is None or spec.ttl is None else from_micros(expires) - spec.ttl
+        times = _times(spec, written, table.next_timers.get(key), source)
+        lines += _state_lines(spec, name, key, packed, f"{times}{of_stage}", source)
     for _, micros, tag in zip(*block.timers, strict=True):
         tagged = f", {source.of(tag)}" if tag else ""
         lines.append(f"run.set_timer({shown}, {source.of(from_micros(micros))}{tagged}{of_stage})")
@@ -273,6 +267,7 @@ def _file(heading: str, tests: list[str], target: str, output: Path, source: Sou
         directory = os.path.relpath(Path(place).resolve().parent, output.resolve().parent)
         path = ["import sys", "from pathlib import Path", ""]
         path += [f"sys.path.insert(0, str(Path(__file__).resolve().parent / {directory!r}))", ""]
+    source.need("amadou_runtime", "TestRun")
     source.need(module, name, "job")
     lines = [*_BEGIN, *comments(" ".join(heading.splitlines())), "", *path, *source.imports(), "", ""]
     text = "\n".join([*lines, "\n\n\n".join([*source.helpers(), *tests]), ""])
@@ -283,6 +278,15 @@ def _file(heading: str, tests: list[str], target: str, output: Path, source: Sou
             target, f"a value or class has no form as Python code ({error}): write the test by hand"
         ) from None
     return text
+
+
+def _times(spec: Any, written: datetime, next_timer: int | None, source: SourceCode) -> str:
+    """Return the arguments of `TestRun.set_state` with times, as source code.
+
+    :param written: the time at which state with a ttl was written
+    """
+    shown = f", written={source.of(written)}" if spec is not None and spec.ttl is not None else ""
+    return shown if next_timer is None else f"{shown}, next_timer={source.of(from_micros(next_timer))}"
 
 
 def _state_lines(spec: Any, name: str, key: Any, part: bytes, more: str, source: SourceCode) -> list[str]:
@@ -316,42 +320,44 @@ def _test(name: str, case: Case, job: Job, params: Mapping[str, str], source: So
 
 def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) -> list[str]:
     fields, packed = case.letter.fields, case.letter.packed
-    stage = stage_of(case.letter.fields, job)
+    stage = stage_of(fields, job)
     of, within = job.by_stage[stage], f", stage={stage!r}" if stage else ""
-    key = source.of(packed["key"])
-    comment = comments(fields["error"])
+    lines = comments(fields["error"])
     if case.alike > 1:
-        comment.append(f"# first of {case.alike} dead letters with this type of error, raised by the same line")
-    lines = [*comment, f"run = TestRun(job{f', params={dict(params)!r}' if params else ''})"]
+        lines.append(f"# first of {case.alike} dead letters with this type of error, raised by the same line")
+    lines.append(f"run = TestRun(job{f', params={dict(params)!r}' if params else ''})")
     has_others = len(of.sources) > 1 or stage
     at = f", source={fields['source']!r}{within}" if fields["source"] is not None and has_others else ""
-    fed = of.fed_sources.get(fields["source"])
-    if fields["callback"] == "key_event" and fed is not None:
-        value = fed_value(fed, replayed_record(None, packed["record"]))
-        collected = "" if fields["timestamp"] is None else source.of(datetime.fromisoformat(fields["timestamp"]))
-        lines.append(f"run.add_record({source.of(value)}{at}{collected and f', timestamp={collected}'})")
-    elif fields["callback"] == "key_event":
-        lines.append(f"run.add_record({source.of(packed['record'])}{at})")
+    if fields["callback"] == "key_event":
+        fed, time = of.fed_sources.get(fields["source"]), fields["timestamp"]
+        record = packed["record"] if fed is None else fed_value(fed, replayed_record(None, packed["record"]))
+        collected = "" if fed is None or time is None else f", timestamp={source.of(datetime.fromisoformat(time))}"
+        lines.append(f"run.add_record({source.of(record)}{at}{collected})")
     else:
-        timestamp = datetime.fromisoformat(fields["timestamp"])
-        for name, part in packed["state"].items():
-            spec = of.specs.get(name)
-            written = f", written={source.of(timestamp)}" if spec is not None and spec.ttl is not None else ""
-            timer = packed["next_timers"].get(name)
-            due = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
-            lines += _state_lines(spec, name, packed["key"], part, f"{written}{due}{within}", source)
-        timers = [(from_micros(micros), tag) for micros, tag in packed["timers"]]
-        if fields["callback"] == "on_timer_expired":
-            timers.append((timestamp, fields["tag"]))
-        lines += [
-            f"run.set_timer({key}, {source.of(time)}{f', {source.of(tag)}' if tag else ''}{within})"
-            for time, tag in timers
-        ]
+        lines += _lines_of_key(case.letter, of, within, source)
         if fields["watermark"] is not None:
             lines += _watermark(datetime.fromisoformat(fields["watermark"]), job, stage, source)
         if fields["callback"] in ("on_event", LATE_EVENTS):
             lines.append(f"run.add_event({source.of(packed['record'])}{at})")
     return [*lines, "letters = run.run().dead_letters", "assert not letters, letters[0].traceback"]
+
+
+def _lines_of_key(letter: Letter, job: Job, within: str, source: SourceCode) -> list[str]:
+    """Return the lines that set the state and the timers of a key as the callback found them."""
+    fields, packed = letter.fields, letter.packed
+    key, timestamp = packed["key"], datetime.fromisoformat(fields["timestamp"])
+    lines = []
+    for name, part in packed["state"].items():
+        spec = job.specs.get(name)
+        times = _times(spec, timestamp, packed["next_timers"].get(name), source)
+        lines += _state_lines(spec, name, key, part, f"{times}{within}", source)
+    timers = [(from_micros(micros), tag) for micros, tag in packed["timers"]]
+    if fields["callback"] == "on_timer_expired":
+        timers.append((timestamp, fields["tag"]))
+    for time, tag in timers:
+        tagged = f", {source.of(tag)}" if tag else ""
+        lines.append(f"run.set_timer({source.of(key)}, {source.of(time)}{tagged}{within})")
+    return lines
 
 
 def _watermark(watermark: datetime, job: Job, stage: str, source: SourceCode) -> list[str]:

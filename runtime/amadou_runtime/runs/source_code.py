@@ -4,7 +4,7 @@ import ast
 import keyword
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -83,10 +83,8 @@ class SourceCode:
                 shown = (name if name == under else f"{name} as {under}" for name, under in sorted(names.items()))
                 lines.append(f"from {module} import {', '.join(shown)}")
         for module in sorted(others):
-            lines += [
-                "",
-                *(f"{under} = import_module({module!r}).{name}" for name, under in self._needed[module].items()),
-            ]
+            needed = self._needed[module].items()
+            lines += ["", *(f"{under} = import_module({module!r}).{name}" for name, under in needed)]
         return lines
 
     def helpers(self) -> list[str]:
@@ -118,33 +116,33 @@ class SourceCode:
 
     def _of(self, value: Any) -> str:
         kind = type(value)
+        if kind in self._BUILT_IN:
+            return self._BUILT_IN[kind](self, value)
         if isinstance(value, Enum):
             return self._enum(value)
-        if kind is str:
-            return repr(self._shown(value))
-        if kind is bytes:
-            return self._bytes(value)
-        if kind is int and abs(value) >= _LARGEST:
-            return hex(value)
-        if kind is float and not isfinite(value):
-            return f'float("{value}")'
-        if kind is datetime:
-            return self._datetime(value)
-        if kind in (date, timedelta, Decimal, UUID):
-            self.need(kind.__module__, kind.__name__)
-            made = repr(value).removeprefix(f"{kind.__module__}.")
-            return self._number(value, made) if kind in (Decimal, UUID) else made
-        if kind in (list, tuple, set, frozenset, dict):
-            return self._container(value)
         if is_named_tuple(kind):  # its items: a property may hide a field
             return self._call(kind, dict(zip(kind._fields, value, strict=True)))
         if has_fields(kind):
             fields = {field.alias: getattr(value, field.name) for field in fields_of(kind) if field.alias is not None}
             return self._made(value, fields, [field.name for field in fields_of(kind) if field.alias is None])
         shown = repr(value)
-        if kind in (int, float):
-            return self._number(value, shown)
-        return shown if value is None or kind is bool or _is_expression(shown) else repr(self._shown(shown))
+        return shown if _is_expression(shown) else repr(self._shown(shown))
+
+    def _text(self, value: str) -> str:
+        return repr(self._shown(value))
+
+    def _int(self, value: int) -> str:
+        return hex(value) if abs(value) >= _LARGEST else self._number(value, repr(value))
+
+    def _float(self, value: float) -> str:
+        return self._number(value, repr(value)) if isfinite(value) else f'float("{value}")'
+
+    def _imported(self, value: Any) -> str:
+        """Return the expression for an object of a class of the standard library."""
+        kind = type(value)
+        self.need(kind.__module__, kind.__name__)
+        made = repr(value).removeprefix(f"{kind.__module__}.")
+        return self._number(value, made) if kind in (Decimal, UUID) else made
 
     def _enum(self, value: Enum) -> str:
         name = self._class(type(value))
@@ -174,19 +172,18 @@ class SourceCode:
         if type(value) is dict:
             return f"{{{', '.join(f'{self.of(key)}: {self.of(part)}' for key, part in value.items())}}}"
         parts = ", ".join(map(self.of, value))
-        if type(value) is list:
-            return f"[{parts}]"
-        if type(value) is tuple:
-            return f"({parts}{',' if len(value) == 1 else ''})"
-        if type(value) is frozenset:
-            return f"frozenset({{{parts}}})" if value else "frozenset()"
-        return f"{{{parts}}}" if value else "set()"
+        forms: dict[type, str] = {
+            list: f"[{parts}]",
+            tuple: f"({parts}{',' if len(value) == 1 else ''})",
+            frozenset: f"frozenset({{{parts}}})" if value else "frozenset()",
+            set: f"{{{parts}}}" if value else "set()",
+        }
+        return forms[type(value)]
 
     def _datetime(self, value: datetime) -> str:
         self.need("datetime", "datetime")
-        if value.tzinfo is not timezone.utc:
-            value = value.astimezone(timezone.utc)
         self.need("datetime", "timezone")
+        value = value.astimezone(timezone.utc)
         parts = [value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond]
         while len(parts) > 3 and parts[-1] == 0:
             parts.pop()
@@ -199,6 +196,16 @@ class SourceCode:
         outer = class_.__qualname__.partition(".")[0]
         self.need(_exporting(class_.__module__, outer), outer)
         return class_.__qualname__
+
+    _BUILT_IN: Final[Mapping[type, Callable[["SourceCode", Any], str]]] = {
+        str: _text,
+        bytes: _bytes,
+        int: _int,
+        float: _float,
+        datetime: _datetime,
+        **dict.fromkeys((date, timedelta, Decimal, UUID), _imported),
+        **dict.fromkeys((list, tuple, set, frozenset, dict), _container),
+    }
 
 
 def _exporting(module: str, name: str) -> str:

@@ -174,12 +174,11 @@ def key_state(key: Key, blocks: Iterable[Block], structures: Known, job: Job | N
         for name, table in part.tables.items():
             known = structures_of(name, structures, part)
             form = StateFormat(known)
-            packed, spec = table.packed[key], specs.get(name)
-            text = form.shown(packed) if spec is None else _shown_by(spec, key, packed, form)
+            packed = table.packed[key]
             next_timer, expires = table.next_timers.get(key), table.expires.get(key)
             state[name] = SpecState(
                 shown_structure(known[-1]) if known else "",
-                text,
+                _shown_by(specs.get(name), key, packed, form),
                 form.to_json(packed),
                 None if next_timer is None else from_micros(next_timer),
                 None if expires is None else from_micros(expires),
@@ -193,10 +192,6 @@ def key_state(key: Key, blocks: Iterable[Block], structures: Known, job: Job | N
 
 def key_document(found: KeyState, state: StoredState) -> dict[str, Any]:
     """Return the state of a key in the form of `StateReader.find`."""
-
-    def text(time: datetime | None) -> str | None:
-        return None if time is None else time.isoformat()
-
     return {
         "key": shortened(repr(found.key), _TEXT_LENGTH),
         "batch": state.batch,
@@ -204,8 +199,8 @@ def key_document(found: KeyState, state: StoredState) -> dict[str, Any]:
             name: {
                 "type": each.type,
                 "text": shortened(each.text, _TEXT_LENGTH),
-                "expires": text(each.expires),
-                "next_timer": text(each.next_timer),
+                "expires": each.expires and each.expires.isoformat(),
+                "next_timer": each.next_timer and each.next_timer.isoformat(),
             }
             for name, each in found.state.items()
         },
@@ -245,11 +240,11 @@ def find_key(state: StoredState, text: str, job: Job | None) -> KeyState | None:
 
 
 def _shown_by(spec: Any, key: Key, packed: bytes, form: StateFormat) -> str:
-    """Return packed state as its spec shows it, or as it is stored if the spec cannot read it."""
-    try:
-        return repr(spec.shown_stored(key, unpack(packed)))
-    except Exception:  # the job lacks a class, or the user's codec fails
-        return form.shown(packed)
+    """Return packed state as its spec shows it, or as it is stored if the spec cannot read it or is not known."""
+    with suppress(Exception):  # the job lacks a class, or the user's codec fails
+        if spec is not None:
+            return repr(spec.shown_stored(key, unpack(packed)))
+    return form.shown(packed)
 
 
 def _shown_value(packed: bytes) -> str:

@@ -89,10 +89,7 @@ class BatchTime:
             raise RunError("Spark did not pass the watermark to its tasks: do not set PYSPARK_PIN_THREAD=false")
         fields = json.loads(text)[stage]
         end = fields["before_end"]
-        decoded = {
-            "dependency_state": _bytes(fields["dependency_state"]),
-            "before_end": None if end is None else BeforeEnd(**end),
-        }
+        decoded = {"dependency_state": _bytes(fields["dependency_state"]), "before_end": end and BeforeEnd(**end)}
         time = cls(**fields | decoded)
         if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task received the watermark of batch {time.number}, but belongs to a different batch")
@@ -190,15 +187,14 @@ class RunClock:
         self._batches_before = batches_before
         self._clocks = {name: _StageClock(name, stage, files, ends=ends) for name, stage in job.by_stage.items()}
         self.stages = {name: clock.progress for name, clock in self._clocks.items()}
-        notifies = any(notifies_keys(stage) for stage in job.by_stage.values())
+        stages = job.by_stage.values()
         self.wakes = needs_wake_ups(job)
         """`True` if the job needs the wake-up source."""
         sources = [(name, source) for name, stage in job.by_stage.items() for source in stage.stream_sources]
-        idles = any(stage.idle_after or len(stage.sources) > 1 for stage in job.by_stage.values())
+        idles = any(stage.idle_after or len(stage.sources) > 1 for stage in stages)
         self._looks_at_plans = idles or any(self.newest_file(*each) for each in sources)
-        limits = any(stage.max_ahead is not None for stage in job.by_stage.values())
-        has_tables = any(stage.table_sources for stage in job.by_stage.values())
-        self._notes_beginnings = self._looks_at_plans or limits or has_tables
+        uses_time = any(stage.max_ahead is not None or stage.table_sources for stage in stages)
+        self._notes_beginnings = self._looks_at_plans or uses_time
         self._planned: tuple[int | None, dict[str, str]] = (None, {})
         self._flushes = False
         self._ends = ends
@@ -210,7 +206,7 @@ class RunClock:
         done = last_commit(files)
         if done is not None:
             self._load(done)
-            self._plan_wake_up(done, 0 if notifies else None)
+            self._plan_wake_up(done, 0 if any(map(notifies_keys, stages)) else None)
 
     def flush(self) -> None:
         """Advance the watermark to the maximum timestamp."""

@@ -96,19 +96,8 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     java = check_java() if launches else None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app_name)
-    submitted_conf = _submitted_conf() if submitted else {}
-    master = conf.get("spark.master") or master or (None if submitted else "local[*]")
-    settings = {**_launch_settings(master or submitted_conf.get("spark.master", ""), submitted_conf), **conf}
-    if master is not None:  # otherwise spark-submit sets it
-        settings["spark.master"] = _with_retries(master, settings.get("spark.task.maxFailures", "4"))
-    if not submitted:
-        # Java reads these options before the user's spark.driver.extraJavaOptions, which therefore take precedence.
-        default = settings.get("spark.driver.defaultJavaOptions", "")
-        options = log_options(app_name, as_json=settings.get(EXECUTOR_LOG_FORMAT) == "json")
-        settings["spark.driver.defaultJavaOptions"] = f"{options} {default}".rstrip()
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    settings = _application_settings(app_name, master, conf, _submitted_conf() if submitted else None)
+    builder = SparkSession.builder.appName(app_name).config(map={**settings})
     _check_jars(settings.get("spark.jars", ""))
     output = JavaOutput() if launches and SparkContext._gateway is None else None
     try:
@@ -169,6 +158,26 @@ def _launch_settings(master: str, submitted_conf: Mapping[str, str]) -> dict[str
     """
     settings = _LAUNCH_SETTINGS | (_YARN_SETTINGS if master == "yarn" else {})
     return {name: value for name, value in settings.items() if name not in submitted_conf}
+
+
+def _application_settings(
+    app_name: str, master: str | None, conf: Mapping[str, str], submitted_conf: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return all settings for a new application, except for those that `spark-submit` sets.
+
+    :param submitted_conf: the settings that `spark-submit` sets; `None` without `spark-submit`
+    """
+    master = conf.get("spark.master") or master or ("local[*]" if submitted_conf is None else None)
+    submitted = submitted_conf or {}
+    settings = {**_launch_settings(master or submitted.get("spark.master", ""), submitted), **conf}
+    if master is not None:  # otherwise spark-submit sets it
+        settings["spark.master"] = _with_retries(master, settings.get("spark.task.maxFailures", "4"))
+    if submitted_conf is None:
+        # Java reads these options before the user's spark.driver.extraJavaOptions, which therefore take precedence.
+        default = settings.get("spark.driver.defaultJavaOptions", "")
+        options = log_options(app_name, as_json=settings.get(EXECUTOR_LOG_FORMAT) == "json")
+        settings["spark.driver.defaultJavaOptions"] = f"{options} {default}".rstrip()
+    return settings
 
 
 def _with_retries(master: str, tries: str) -> str:

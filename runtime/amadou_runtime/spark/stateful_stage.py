@@ -26,8 +26,10 @@ from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, error_fields
 
 Stage: TypeAlias = Callable[[int, Iterable[Any], RangeState], Any]
-"""``stage(number, frames, state)`` does what Spark's stateful operator has to do with a key range. It processes the rows in
-pandas data frames with the columns of `KEYED`, and returns a data frame with the columns of `RESULT`; see `results_of`.
+"""``stage(number, frames, state)`` does what Spark's stateful operator has to do with a key range.
+
+It processes the rows in pandas data frames with the columns of `KEYED`, and returns a data frame with the columns of
+`RESULT`; see `results_of`.
 """
 
 

@@ -52,20 +52,15 @@ def first_difference(
     if _same(ours, theirs):
         return None
     if isinstance(ours, list) and isinstance(theirs, list):
-        shorter = min(len(ours), len(theirs))
-        unequal = (at for at in range(shorter) if not _same(ours[at], theirs[at]))
-        at = next(unequal, shorter)
-        our, their = (entries[at] if at < len(entries) else _NOTHING for entries in (ours, theirs))
-        where = f"entry {at}"
-    elif isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        names = [*ours, *(name for name in theirs if name not in ours)]
-        name = next((name for name in names if not _same(ours.get(name, _NOTHING), theirs.get(name, _NOTHING))), None)
-        if name is None:  # the same entries in a different order
-            return None
-        our, their = ours.get(name, _NOTHING), theirs.get(name, _NOTHING)
-        where = f"entry {name!r}"
-    else:
+        ours, theirs = dict(enumerate(ours)), dict(enumerate(theirs))
+    if not (isinstance(ours, Mapping) and isinstance(theirs, Mapping)):
         return "", *_shortened(shown_value(ours), shown_value(theirs))
+    pairs = ((name, ours.get(name, _NOTHING), theirs.get(name, _NOTHING)) for name in {**ours, **theirs})
+    first = next((pair for pair in pairs if not _same(*pair[1:])), None)
+    if first is None:  # the same entries in a different order
+        return None
+    name, our, their = first
+    where = f"entry {name!r}"
     count = entries.format(len(ours), len(theirs))
     if isinstance(our, RawEntry) and isinstance(their, RawEntry):
         where += f": {our.callback} of {shown_value(our.key, _BEFORE)}"

@@ -95,11 +95,15 @@ class Counts:
         """The number of dead letters: failed callbacks, including `key_event`, and late events that the `late_events`
         sink could not encode.
         """
-        return sum(count for port, count in self.outputs.items() if unqualified(port) == DEAD_LETTERS)
+        return self._written_to(DEAD_LETTERS)
+
+    def _written_to(self, port: str) -> int:
+        """Return the number of values collected for the ports of a name, in all stages."""
+        return sum(count for name, count in self.outputs.items() if unqualified(name) == port)
 
     def of_stage(self, stage: str) -> "Counts":
         """Return these counts with names that begin with a stage's name, such as ``views.clicks``."""
-        values = {field.name: getattr(self, field.name) for field in attrs.fields(Counts)}
+        values = attrs.asdict(self, recurse=False)
         return Counts(**{name: with_stage(stage, value) for name, value in values.items()})
 
     @classmethod
@@ -192,11 +196,11 @@ class BatchReport:
     def of_stages(cls, stages: "Mapping[str, BatchReport]") -> "BatchReport":
         """Return the report of a batch with several stages."""
         reports, last = list(stages.values()), list(stages.values())[-1]
-        watermarks = [report.watermark for report in reports if report.watermark is not None]
+        watermarks = [report.watermark for report in reports]
         return cls(
             number=last.number,
             counts=Counts.total([report.counts.of_stage(stage) for stage, report in stages.items()]),
-            watermark=min(watermarks) if len(watermarks) == len(reports) else None,
+            watermark=None if None in watermarks else min(filter(None, watermarks)),
             seconds=last.seconds,
             completed=last.completed,
             stage_seconds=sum_counts(report.stage_seconds for report in reports),
@@ -237,10 +241,6 @@ class FailedBatch:
     failed: datetime
 
 
-def _no_history() -> Sequence[BatchReport | FailedBatch]:
-    return ()
-
-
 @attrs.frozen
 class Run:
     """A run of a job.
@@ -279,7 +279,7 @@ class Run:
     description: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
     state: StateReader | None = attrs.field(default=None, eq=False, repr=False)
     control: RunControl | None = attrs.field(default=None, eq=False, repr=False)
-    history: Callable[[], Sequence[BatchReport | FailedBatch]] = attrs.field(default=_no_history, eq=False, repr=False)
+    history: Callable[[], Sequence[BatchReport | FailedBatch]] = attrs.field(default=tuple, eq=False, repr=False)
     reproduce: Callable[[DeadLetterReport], str] | None = attrs.field(default=None, eq=False, repr=False)
 
 
@@ -311,12 +311,11 @@ class RunSummary:
     def __str__(self) -> str:
         counts = self.counts
         own = (LATE_EVENTS, DEAD_LETTERS)
-        by_port = {port: count for port, count in sorted(counts.outputs.items()) if unqualified(port) not in own}
-        outputs = ", ".join(f"{count:,} {port}" for port, count in by_port.items())
-        diverted = sum(count for port, count in counts.outputs.items() if unqualified(port) == LATE_EVENTS)
-        late = [f"{diverted:,} diverted"] if diverted else []
-        late += [f"{counts.dropped:,} dropped"] if counts.dropped else []
-        shown_late = f"{counts.late:,} ({', '.join(late)})" if late else f"{counts.late:,}"
+        by_port = [
+            f"{count:,} {port}" for port, count in sorted(counts.outputs.items()) if unqualified(port) not in own
+        ]
+        kinds = ((counts._written_to(LATE_EVENTS), "diverted"), (counts.dropped, "dropped"))
+        late = ", ".join(f"{count:,} {kind}" for count, kind in kinds if count)
         letters = f"dead letters: {counts.dead_letters:,}; " if counts.dead_letters else ""
         held = "".join(f"held: {count:,} from {source}; " for source, count in sorted(counts.held.items()))
         counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
@@ -324,10 +323,10 @@ class RunSummary:
         counters += f"vectorized fallbacks: {fallbacks}; " if fallbacks else ""
         state = f"state: {shown_bytes(counts.state_bytes)}; " if counts.state_bytes else ""
         return (
-            f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "
-            f"late: {shown_late}; {letters}{held}{counters}timers fired: {counts.timers_fired:,}, "
-            f"pending: {counts.timers_pending:,}; keys: {counts.keys:,}; {state}"
-            f"watermark: {shown_watermark(self.watermark)}"
+            f"{self.job}: {counts.events:,} events in {self.batches:,} batches; "
+            f"outputs: {', '.join(by_port) or 'none'}; late: {counts.late:,}{f' ({late})' if late else ''}; "
+            f"{letters}{held}{counters}timers fired: {counts.timers_fired:,}, pending: {counts.timers_pending:,}; "
+            f"keys: {counts.keys:,}; {state}watermark: {shown_watermark(self.watermark)}"
         )
 
 

@@ -1,8 +1,5 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from datetime import datetime, timedelta
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
-from enum import Enum
-from functools import partial
+from datetime import timedelta
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast, get_origin, overload
 
@@ -10,13 +7,11 @@ from typing_extensions import TypeForm
 
 from amadou._connectors.codec import SCALARS, Codec, codec_for
 from amadou._handler.event import Key
-from amadou._state.encoding import TOO_DEEP, pack, unpack
 from amadou._state.in_place import IMMUTABLE, note_assigned, note_read
+from amadou._state.map_keys import key_functions
 from amadou._state.spec import MISSING, shown
 from amadou._state.state_spec import NEVER, OPERATORS, ExpiringParts, Migrate, StateSpec, are_timed, names_of
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
-from amadou.event_time import from_micros, to_micros
-from amadou.fields import fields_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -363,27 +358,10 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         return encoded if len(left) == len(encoded) else left
 
     def _resolve(self) -> None:
-        # An encoded key must be hashable, and keys that differ in Python must have different encoded forms. Scalars are
-        # not encoded. Datetimes become microseconds, since hashing a datetime is slow. Other keys are packed.
-        if self._key_codec is None and self.key_type is cast("Any", datetime):
-            self.encode_key, self.decode_key = _datetime_key, from_micros
-        else:
-            keys = self._key_codec or self._codec_of_keys()
-            if self.scalar_key is not None:
-                self.encode_key, self.decode_key = keys.encode, keys.decode
-            elif self._key_codec is None and self.key_type is cast("Any", float):
-                self.encode_key, self.decode_key = partial(_float_key, keys.encode), keys.decode
-            else:
-                self.encode_key = partial(_packed_key, keys.encode, self.key_type)
-                self.decode_key = lambda encoded: keys.decode(unpack(encoded))
+        is_scalar = self.scalar_key is not None
+        self.encode_key, self.decode_key = key_functions(self.key_type, self._key_codec, is_scalar=is_scalar)
         values = self._codec or codec_for(self.value_type)
         self.encode_value, self.decode_value = values.encode, values.decode
-
-    def _codec_of_keys(self) -> Codec[Any]:
-        try:
-            return codec_for(self.key_type)
-        except UnsupportedTypeError as error:
-            raise UnsupportedTypeError(error.type, error.why, error.setting and "key_codec") from error
 
     def check(self) -> None:
         self._check_ttl()
@@ -400,61 +378,3 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"MapSpec({self.shown_type()})"
-
-
-_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
-_LARGE = Decimal("1E+30")
-"""Integral decimals of at least this size keep their trailing zeros in the exponent."""
-
-
-def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
-    try:
-        return pack(_one_form(encode(_one_form(key))))
-    except RecursionError as error:
-        raise EncodeError(key, type_, TOO_DEEP) from error
-
-
-def _float_key(encode: Callable[[Any], float], key: Any) -> float:
-    return key or 0.0 if type(key) is float and key == key else _one_form(encode(key))
-
-
-def _one_form(key: Any) -> Any:
-    """Return the canonical form of a key or an encoded key so that equal keys have equal packed bytes."""
-    kind = type(key)
-    if kind is str or kind is int or kind is bytes:
-        return key
-    if kind is float:
-        if key != key:
-            raise EncodeError(key, float, "NaN cannot be a key, because it is not equal to itself")
-        return key or 0.0
-    if kind is Decimal and key.is_nan():
-        raise EncodeError(key, Decimal, "NaN cannot be a key, because it is not equal to itself")
-    if kind is Decimal and key.is_finite():
-        number = key.normalize(_EXACT) if key else Decimal(0)
-        return Decimal(int(number)) if number == number.to_integral_value() and number.copy_abs() < _LARGE else number
-    if kind in (tuple, list, frozenset):
-        return kind(map(_one_form, key))
-    if kind is dict:
-        return {name: _one_form(part) for name, part in key.items()}
-    if isinstance(key, Enum):
-        _one_form(codec_for(kind).encode(key))  # finds NaN
-    for field in fields_of(kind):
-        _one_form(getattr(key, field.name, None))  # finds NaN
-    return key
-
-
-# Not shared with the cache for timers, since handlers alternate between writing to a minute's entry and setting a timer
-# for the minute's end. Compared by identity, since `truncate` returns the same object for consecutive equal results.
-_last_key: tuple[Any, int] = (None, 0)
-
-
-def _datetime_key(key: Any) -> int:
-    global _last_key
-    last, micros = _last_key
-    if key is last and key is not None:
-        return micros
-    if not isinstance(key, datetime):
-        raise EncodeError(key, datetime)
-    micros = to_micros(key)
-    _last_key = (key, micros)
-    return micros
