@@ -9,7 +9,7 @@ Spark's files. So the watermarks are the same when a run resumes, or reprocesses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
@@ -146,18 +146,22 @@ def kept_progress(kept: Mapping[str, Any], ranges: Mapping[int, RangeStatus]) ->
     return {**kept, "ranges": {number: attrs.astuple(status, recurse=False) for number, status in ranges.items()}}
 
 
-class Clock(Protocol):
-    """The clock of a run, which provides the watermarks and the processing time of each batch."""
+class Clock:
+    """The clock of a run, which provides the watermarks and the processing time of each batch.
 
-    stages: dict[str, StageProgress]
-    """The progress of each stage. The engine sets all of it, but for watermarks and partitions, before it calls `end`.
+    :param stages: the progress of each stage. The engine sets all of it, but for watermarks and partitions, before it
+        calls `end`
     """
 
-    is_due: bool
+    is_due = False
     """`True` if a batch is due even if no data arrives."""
+
+    def __init__(self, stages: dict[str, StageProgress]) -> None:
+        self.stages = stages
 
     def begin(self, number: int) -> dict[str, BatchTime]:
         """Set and return the watermarks and the processing time of a batch, by stage."""
+        raise NotImplementedError
 
     def end(self, number: int, newest: Mapping[str, Newest], due: int | None) -> None:
         """Record a batch's progress before Spark marks the batch as completed.
@@ -168,8 +172,8 @@ class Clock(Protocol):
         """
 
 
-class RunClock:
-    """The clock of a run with a checkpoint; see `Clock`.
+class RunClock(Clock):
+    """The clock of a run with a checkpoint.
 
     :param directory: local directory for files that other processes on this machine read
     :param first: the stage that Spark processes first; see `timeouts`
@@ -186,7 +190,7 @@ class RunClock:
         self._first = first
         self._batches_before = batches_before
         self._clocks = {name: _StageClock(name, stage, files, ends=ends) for name, stage in job.by_stage.items()}
-        self.stages = {name: clock.progress for name, clock in self._clocks.items()}
+        super().__init__({name: clock.progress for name, clock in self._clocks.items()})
         stages = job.by_stage.values()
         self.wakes = needs_wake_ups(job)
         """`True` if the job needs the wake-up source."""
@@ -198,8 +202,6 @@ class RunClock:
         self._planned: tuple[int | None, dict[str, str]] = (None, {})
         self._flushes = False
         self._ends = ends
-        self.is_due = False
-        """`True` if a batch is due even if no data arrives."""
         self._starts = True
         """`True` until the first batch of the run has begun."""
         self._now = 0

@@ -1,7 +1,7 @@
 """The entries in which a store keeps a key group; `group_by_key` decides what they contain."""
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import attrs
 
@@ -31,44 +31,32 @@ class EntryChanges(GroupChanges):
     in_memory: dict[bytes, Change]
 
 
-class Entries(Protocol):
-    """The stored entries of a key group."""
+class Entries:
+    """The stored entries of a key group. By default, there are none.
 
-    prefix: bytes
-    """The first bytes of all ids of the group's entries."""
-    epoch: str
-    """Identifies the time during which in-memory entries have been retained without a loss."""
-
-    def get(self, ids: list[bytes]) -> list[bytes | None]:
-        """Return the entries with these ids, and `None` for ids without an entry."""
-
-    def get_in_memory(self, ids: list[bytes]) -> list[bytes | None]:
-        """Return the in-memory entries with these ids, and `None` for ids without an entry."""
-
-    def due(self, by: int) -> Iterable[bytes]:
-        """Return the ids of the entries that are due by an event time in microseconds."""
-
-    def ids(self, start: bytes = b"") -> Iterable[bytes]:
-        """Return the ids of all entries.
-
-        :param start: the first bytes of the ids after the prefix
-        """
-
-
-class NoEntries:
-    """A key group without entries; see `Entries`."""
+    :param prefix: the first bytes of all ids of the group's entries
+    :param epoch: identifies the time during which in-memory entries have been retained without a loss
+    """
 
     def __init__(self, prefix: bytes, epoch: str) -> None:
         self.prefix = prefix
         self.epoch = epoch
 
     def get(self, ids: list[bytes]) -> list[bytes | None]:
+        """Return the entries with these ids, and `None` for ids without an entry."""
         return [None] * len(ids)
 
-    get_in_memory = get
+    def get_in_memory(self, ids: list[bytes]) -> list[bytes | None]:
+        """Return the in-memory entries with these ids, and `None` for ids without an entry."""
+        return [None] * len(ids)
 
     def due(self, by: int) -> Iterable[bytes]:
+        """Return the ids of the entries that are due by an event time in microseconds."""
         return ()
 
     def ids(self, start: bytes = b"") -> Iterable[bytes]:
+        """Return the ids of all entries.
+
+        :param start: the first bytes of the ids after the prefix
+        """
         return ()

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from amadou import Key
 from amadou.engine import StateTable, is_watching, pack, unpack, unpack_all
 from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
-from amadou_runtime.store.entries import Change, Entries, EntryChanges, NoEntries
+from amadou_runtime.store.entries import Change, Entries, EntryChanges
 from amadou_runtime.store.entry_rows import EXPIRES, OWN_KEY, TAGGED, TIMER, TIMES, EntryRows, read_timers
 from amadou_runtime.store.group_meta import Figures, GroupMeta, Slot
 
@@ -339,7 +339,7 @@ def entries_of(given: KeyGroup, prefix: bytes, epoch: str) -> EntryChanges:
     for component in given.columnar.values():
         given.by_subject(component)
     assert not given.group_states
-    stored = GroupByKey(NoEntries(prefix, epoch))
+    stored = GroupByKey(Entries(prefix, epoch))
     group = KeyGroup(stored, epoch, given.retired)
     group.load(list(dict.fromkeys(chain(*given.holders(), *(table.packed for table in given.kept.values())))), None)
     group.tables, group.timers, group.held, group.kept = given.tables, given.timers, given.held, given.kept

@@ -11,7 +11,7 @@ from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import RangeStatus, StoreResult
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.stored import RangeState
-from amadou_runtime.store.entries import Change, EntryChanges
+from amadou_runtime.store.entries import Change, Entries, EntryChanges
 from amadou_runtime.store.group_by_key import GroupByKey, entries_of
 from amadou_runtime.store.packed_group import PackedGroup
 
@@ -23,16 +23,14 @@ class GroupState(RangeState, Protocol):
         """Return the key group after the last batch, completely loaded."""
 
 
-class EmbeddedState:
-    """The entries of a key group, in memory; see `Entries` and `GroupState`. It is the range of its only group, too.
+class EmbeddedState(Entries):
+    """The entries of a key group, in memory; see `GroupState`. It is the range of its only group, too.
 
     :param epoch: the id of the run that stored in-memory state
     """
 
-    prefix = b""
-
     def __init__(self, epoch: str = "") -> None:
-        self.epoch = epoch
+        super().__init__(b"", epoch)
         self._logged = _Table()
         self._in_memory = _Table()
         self._taken: ProcessedGroup | None = None

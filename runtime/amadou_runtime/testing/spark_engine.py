@@ -16,9 +16,8 @@ from amadou.errors import RunError
 from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.references import ReferenceTable, with_updates
-from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, store_of
-from amadou_runtime.spark.clock import BatchTime, StageProgress
+from amadou_runtime.spark.clock import BatchTime, Clock, StageProgress
 from amadou_runtime.spark.committer import Committer
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.query import run_query
@@ -39,13 +38,12 @@ from amadou_runtime.testing.traced_stages import (
 )
 
 
-class _ScriptClock:
-    """A clock that the script sets; see `Clock`."""
+class _ScriptClock(Clock):
+    """A clock that the script sets."""
 
     def __init__(self, stages: Iterable[str]) -> None:
-        self.stages = {stage: StageProgress() for stage in stages}
+        super().__init__({stage: StageProgress() for stage in stages})
         self.now = 0
-        self.is_due = False
 
     def begin(self, number: int) -> dict[str, BatchTime]:
         return {
@@ -54,8 +52,6 @@ class _ScriptClock:
             )
             for stage, progress in self.stages.items()
         }
-
-    def end(self, number: int, newest: Mapping[str, Newest], due: int | None) -> None: ...
 
 
 class SparkEngine:

@@ -14,7 +14,7 @@ from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.key_range import GroupStatus, StoreResult, range_status
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.stored import StoredGroup
-from amadou_runtime.store.entries import Change, EntryChanges
+from amadou_runtime.store.entries import Change, Entries, EntryChanges
 from amadou_runtime.store.group_by_key import GroupByKey, entries_of
 from amadou_runtime.store.log.entries import RangeEntries, StoreFigures
 from amadou_runtime.store.log.forms import FORMS, Forms
@@ -177,15 +177,14 @@ def prefix_of(number: int) -> bytes:
     return number.to_bytes(PREFIX, "big")
 
 
-class GroupEntries:
-    """The entries of a key group of a range; see `Entries`.
+class GroupEntries(Entries):
+    """The entries of a key group of a range.
 
     :param was_taken: `True` if the range has already taken changes of the group in this batch
     """
 
     def __init__(self, of: LoggedRange, number: int, epoch: str, *, was_taken: bool) -> None:
-        self.prefix = prefix_of(number)
-        self.epoch = epoch
+        super().__init__(prefix_of(number), epoch)
         self._of = of
         self._number = number
         self._was_taken = was_taken

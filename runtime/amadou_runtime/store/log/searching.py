@@ -5,22 +5,21 @@ from collections.abc import Iterable
 
 from amadou import Key
 from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.store.entries import Entries
 from amadou_runtime.store.group_by_key import GroupByKey
 from amadou_runtime.store.log.logged_range import PACKED, prefix_of
 from amadou_runtime.store.log.segments import Log
 from amadou_runtime.store.packed_group import PackedGroup, joined
 
 
-class SearchedEntries:
-    """The logged entries of a key group; see `Entries`. Of each segment, only the blocks that can contain the wanted
-    entries are unpacked.
+class SearchedEntries(Entries):
+    """The logged entries of a key group. Of each segment, only the blocks that can contain the wanted entries are
+    unpacked.
     """
 
-    epoch = ""
-
     def __init__(self, log: Log, number: int) -> None:
+        super().__init__(prefix_of(number), "")
         self._log = log
-        self.prefix = prefix_of(number)
 
     def get(self, ids: list[bytes]) -> list[bytes | None]:
         found: dict[bytes, bytes | None] = {}
@@ -34,9 +33,6 @@ class SearchedEntries:
                 entries = dict(zip(*blocks[at].columns()[:2], strict=True))
                 found |= {id_: entries[id_] for id_ in missing if id_ in entries}
         return list(map(found.get, ids))
-
-    def get_in_memory(self, ids: list[bytes]) -> list[bytes | None]:
-        return [None] * len(ids)
 
     def due(self, by: int) -> Iterable[bytes]:
         raise NotImplementedError

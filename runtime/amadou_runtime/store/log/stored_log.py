@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import IO
 
 from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.store.entries import Entries
 from amadou_runtime.store.group_by_key import GroupByKey
 from amadou_runtime.store.log.logged_range import PACKED, PREFIX
 from amadou_runtime.store.log.merging import merged
@@ -92,20 +93,15 @@ def _group(entries: Mapping[bytes, bytes]) -> tuple[int, KeyGroup]:
     return int.from_bytes(prefix, "big"), group
 
 
-class CopiedEntries:
-    """The logged entries of a key group; see `Entries`."""
-
-    epoch = ""
+class CopiedEntries(Entries):
+    """The logged entries of a key group."""
 
     def __init__(self, values: Mapping[bytes, bytes], prefix: bytes) -> None:
+        super().__init__(prefix, "")
         self._values = values
-        self.prefix = prefix
 
     def get(self, ids: list[bytes]) -> list[bytes | None]:
         return list(map(self._values.get, ids))
-
-    def get_in_memory(self, ids: list[bytes]) -> list[bytes | None]:
-        return [None] * len(ids)
 
     def due(self, by: int) -> Iterable[bytes]:
         raise NotImplementedError
