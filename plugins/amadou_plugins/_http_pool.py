@@ -48,6 +48,7 @@ def _limited(pool: Any) -> Any:
             finally:
                 timer.cancel()
             if is_late.is_set():  # its head may be cut
+                response.close()
                 raise TimeoutError
             return response
 

@@ -1,3 +1,4 @@
+import gc
 import json
 import logging
 import threading
@@ -279,12 +280,16 @@ def test_the_sink_does_not_wait_for_the_end_of_a_successful_response(service: Se
     assert [request.values for request in service.requests] == [[1], [2]]
 
 
-def test_a_response_whose_head_never_ends_is_no_response(service: Service, released_at_last: None) -> None:
+def test_a_response_whose_head_never_ends_is_no_response_and_its_connection_is_closed(
+    service: Service, released_at_last: None, recwarn: pytest.WarningsRecorder
+) -> None:
     service.answers = [service.drip_the_head] * 100
     began = time.monotonic()
     with pytest.raises(SinkError, match="no response"):
-        commit(HttpSink(service.url, timeout=SHORT, give_up_after=SHORT), 1)
+        commit(HttpSink(service.url, timeout=SHORT, give_up_after=3 * SHORT), 1)
     assert time.monotonic() - began < 2.5
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
 
 
 @pytest.mark.parametrize(("status", "message"), [(500, "Internal Server Error"), (400, "Bad Request")])
