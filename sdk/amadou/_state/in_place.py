@@ -2,8 +2,9 @@
 (`semantics.md` 14).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from amadou._connectors.codec import LEAVES
@@ -107,14 +108,6 @@ class Watch:
 
         :raises InPlaceChangeError: a value has been changed in place
         """
-        if not self.notes:
-            return
-        for seen in self._differing():
-            if seen.has_changed():
-                raise InPlaceChangeError(seen.state._spec.name, seen.state._assignment(seen.at))
-
-    def _differing(self) -> Iterator[_Seen]:
-        """Return the values that may have been changed."""
         last, of = self._last, None
         is_same: Comparison
         content_of: Callable[[Any], Any]
@@ -128,11 +121,13 @@ class Watch:
                     continue
             except Exception:  # the value may no longer fit the type
                 pass
-            yield _Seen(state, at, part, value, is_assigned)
+            if _Seen(state, at, part, value, is_assigned).has_changed():
+                raise InPlaceChangeError(state._spec.name, state._assignment(at))
 
 
+@lru_cache(maxsize=1024)
 def _comparison(spec: Any) -> Comparison:
-    """Return the comparison for the parts of a spec; see `comparison_for`."""
+    """Return the comparison for the parts of a spec; see `comparison_for`. By spec, since hashing a union is slow."""
     try:
         return is_unknown if spec._codec is not None else comparison_for(spec._shown_part())
     except Exception:  # such as a type that cannot be hashed
